@@ -1,0 +1,98 @@
+"""A vision attention model zoo: backbones and attention mechanisms by name, with verified weights.
+
+>>> import torch
+>>> model = create_model("resnet20", attention="cbam", num_classes=10).eval()
+>>> model(torch.zeros(1, 3, 32, 32)).shape
+torch.Size([1, 10])
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from zoo import factory
+from zoo.factory import create_attention, list_attention, list_models
+
+if TYPE_CHECKING:
+    from zoo.models.backbone import Backbone
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "WeightCard",
+    "__version__",
+    "create_attention",
+    "create_data",
+    "create_model",
+    "list_attention",
+    "list_data",
+    "list_models",
+    "list_weights",
+    "load_pretrained",
+]
+
+_LAZY = {
+    "WeightCard": "zoo.pretrained",
+    "list_weights": "zoo.pretrained",
+    "load_pretrained": "zoo.pretrained",
+    "create_data": "zoo.data",
+    "list_data": "zoo.data",
+}
+
+
+def create_model(
+    name: str,
+    *,
+    attention: str | None = None,
+    attention_args: Mapping[str, Any] | None = None,
+    attention_stages: Sequence[int] | None = None,
+    num_classes: int | None = None,
+    in_channels: int = 3,
+    stem: str | None = None,
+    pretrained: str | None = None,
+    **model_args: Any,
+) -> "Backbone":
+    """Create the model ``name``; the arguments are those of :func:`zoo.factory.create_model`, and one more.
+
+    Args:
+        name: A name out of :func:`list_models`.
+        attention: The mechanism put at the model's documented places, ``None`` for the model as published, ``"none"``
+            for no attention anywhere.
+        attention_args: Options of the mechanism.
+        attention_stages: Stages, counted from 1, that get it; ``None`` for all.
+        num_classes: Number of logits; ``None`` for the family's own.
+        in_channels: Channels of the image, at least 1.
+        stem: ``"cifar"`` or ``"imagenet"``; ``None`` for the family's own.
+        pretrained: A name out of :func:`list_weights`, or a weight file or run folder, whose tensors must fit this
+            model exactly; ``None`` for random weights.
+        model_args: Options of the model, such as ``width_multiplier``.
+
+    Raises:
+        ValueError: A name, an option or a value is not known, an option would have no effect, or the weights do
+            not fit.
+    """
+    model = factory.create_model(
+        name,
+        attention=attention,
+        attention_args=attention_args,
+        attention_stages=attention_stages,
+        num_classes=num_classes,
+        in_channels=in_channels,
+        stem=stem,
+        **model_args,
+    )
+    if pretrained is not None:
+        from zoo.pretrained import load_into
+
+        load_into(model, pretrained)
+    return model
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'zoo' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

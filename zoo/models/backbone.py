@@ -1,0 +1,71 @@
+"""What every image classifier of the zoo shares: its arguments' rules, its classifier and its list of gates."""
+
+from typing import Any, Literal, get_args
+
+from torch import Tensor, nn
+
+from zoo.functional.validation import check_positive_int
+from zoo.layers.attention_slots import AttentionPlace
+
+Stem = Literal["cifar", "imagenet"]
+"""``imagenet`` divides the input's sides by 32 in all; ``cifar`` keeps the resolution longer, for images of about 32."""
+
+
+class Backbone(nn.Module):
+    """An image classifier: ``forward`` maps ``(batch, in_channels, height, width)`` to ``(batch, num_classes)`` logits.
+
+    ``config`` holds the plain keyword arguments with which ``zoo.create_model`` makes the same network again.
+    """
+
+    config: dict[str, Any]
+    _attention_places: tuple[AttentionPlace, ...] = ()
+
+    def attention_places(self) -> tuple[AttentionPlace, ...]:
+        """Return every gate in the order of the network, with its stage and the channels of the map it gates."""
+        return self._attention_places
+
+
+def check_backbone_arguments(num_classes: int, in_channels: int, stem: str, width_multiplier: float) -> None:
+    """Check the arguments all backbones take.
+
+    Raises:
+        ValueError: A count is no integer of at least 1, the stem is unknown, or the width is not positive.
+    """
+    check_positive_int("num_classes", num_classes)
+    check_positive_int("in_channels", in_channels)
+    check_choice("stem", stem, get_args(Stem))
+    if isinstance(width_multiplier, bool) or not isinstance(width_multiplier, int | float):
+        raise ValueError(f"width_multiplier ({width_multiplier!r}) must be a number")
+    if not 0 < width_multiplier < float("inf"):
+        raise ValueError(f"width_multiplier ({width_multiplier}) must be positive and finite")
+
+
+def check_choice(label: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise a ValueError naming the choices unless ``value`` is one of them."""
+    if value not in choices:
+        raise ValueError(f"{label} ({value!r}) must be one of {', '.join(choices)}")
+
+
+def make_divisible(channels: float, divisor: int = 8) -> int:
+    """Round a channel count to a multiple of ``divisor``, at least one multiple and never below 90 % of the count.
+
+    The rule of the MobileNets' reference code.
+
+    >>> [make_divisible(channels) for channels in (3, 20, 11.2, 33)]
+    [8, 24, 16, 32]
+    """
+    rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
+    return rounded + divisor if rounded < 0.9 * channels else rounded
+
+
+def linear(in_features: int, out_features: int) -> nn.Linear:
+    """Create a linear layer with weights from ``N(0, 0.01^2)`` and biases 0, so that the first logits are near 0."""
+    layer = nn.Linear(in_features, out_features)
+    nn.init.normal_(layer.weight, std=0.01)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def global_mean(features: Tensor) -> Tensor:
+    """Average a map over height and width: ``(batch, channels, height, width)`` to ``(batch, channels)``."""
+    return features.mean(dim=(2, 3))
