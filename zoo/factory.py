@@ -39,10 +39,10 @@ def create_attention(name: str, channels: int, **attention_args: Any) -> nn.Modu
     >>> import torch
     >>> create_attention("se", 64, reduction_ratio=8)(torch.zeros(2, 64, 7, 7)).shape
     torch.Size([2, 64, 7, 7])
-    >>> create_attention("se", 64, reduction=8)
+    >>> create_attention("se", 64, reduction=8)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    ValueError: unknown option 'reduction' of attention 'se'. Did you mean 'reduction_ratio'? Known: reduction_ratio, min_hidden_channels, identity_start
+    ValueError: unknown option 'reduction' of attention 'se'. Did you mean 'reduction_ratio'? Known: ...
     """
     mechanism = ATTENTION[name]
     options = _resolve_options(f"attention {name!r}", mechanism, attention_args)
@@ -109,8 +109,9 @@ def _resolve_attention(
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the model's arguments about attention, and the mechanism's options with all defaults filled in."""
     if attention is None or attention == "none":
-        for label, value in (("attention_args", attention_args), ("attention_stages", attention_stages)):
-            if value:
+        given = {"attention_args": attention_args or None, "attention_stages": attention_stages}
+        for label, value in given.items():
+            if value is not None:
                 raise ValueError(f"{label} ({value!r}) has no effect with attention={attention!r}; name a mechanism")
         return ({} if attention is None else {"attention": None}), None
     mechanism = ATTENTION[attention]

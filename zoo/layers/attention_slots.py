@@ -6,13 +6,15 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from zoo.functional.validation import check_positive_int
+
 AttentionFactory = Callable[[int], nn.Module]
 """Builds the attention for a feature map of so many channels; all that a backbone knows of a mechanism."""
 
 
 @dataclass(frozen=True)
 class AttentionPlace:
-    """A gate in a network: the qualified name of its module, its stage (from 1) and the channels of the map it gates."""
+    """A gate in a network: qualified name of its module, stage counted from 1, channels of the map it gates."""
 
     name: str
     stage: int
@@ -30,15 +32,17 @@ class AttentionSlots:
         stages: The stages, counted from 1, whose slots are filled; ``None`` fills all.
 
     Raises:
-        ValueError: ``stages`` is empty or repeats itself, or is given without attention.
+        ValueError: ``stages`` is no list of stages, is empty or repeats itself, or is given without attention.
     """
 
     def __init__(self, attention: AttentionFactory | None, stages: Sequence[int] | None = None) -> None:
         if stages is not None:
             if attention is None:
-                raise ValueError(f"attention_stages ({list(stages)}) has no effect without an attention")
-            if not stages or len(set(stages)) != len(stages):
-                raise ValueError(f"attention_stages ({list(stages)}) must name one or more stages, each once")
+                raise ValueError(f"attention_stages ({stages!r}) has no effect without an attention")
+            if isinstance(stages, str) or not isinstance(stages, Sequence) or not stages:
+                raise ValueError(f"attention_stages ({stages!r}) must be a list of one or more stages")
+            if len({check_positive_int("attention_stages entry", stage) for stage in stages}) != len(stages):
+                raise ValueError(f"attention_stages ({stages!r}) must name each stage once")
         self._attention = attention
         self._stages = stages
         self._stages_seen: set[int] = set()

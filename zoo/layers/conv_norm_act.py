@@ -47,7 +47,8 @@ class ConvNormAct(nn.Sequential):
         momentum: Share of the newest batch in the running statistics.
 
     Shape:
-        ``(batch, in_channels, height, width)`` to ``(batch, out_channels, ceil(height / stride), ceil(width / stride))``.
+        ``(batch, in_channels, height, width)`` to
+        ``(batch, out_channels, ceil(height / stride), ceil(width / stride))``.
 
     >>> import torch
     >>> ConvNormAct(3, 8, stride=2)(torch.zeros(1, 3, 5, 7)).shape

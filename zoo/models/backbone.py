@@ -1,5 +1,6 @@
 """What every image classifier of the zoo shares: its arguments' rules, its classifier and its list of gates."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
@@ -8,7 +9,7 @@ from zoo.functional.validation import check_positive_int
 from zoo.layers.attention_slots import AttentionPlace
 
 Stem = Literal["cifar", "imagenet"]
-"""``imagenet`` divides the input's sides by 32 in all; ``cifar`` keeps the resolution longer, for images of about 32."""
+"""``imagenet`` divides the input's sides by 32 in all; ``cifar`` keeps the resolution longer, for small images."""
 
 
 class Backbone(nn.Module):
@@ -56,6 +57,30 @@ def make_divisible(channels: float, divisor: int = 8) -> int:
     """
     rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * channels else rounded
+
+
+def fit_strides(strides: Sequence[int], stem: Stem) -> list[int]:
+    """Return the strides of stem and blocks for the kind of image: ``cifar`` turns the first two strides of 2 into 1.
+
+    A MobileNet then divides the sides by 8 in all instead of 32, and a 32x32 image ends as a 4x4 map.
+
+    >>> fit_strides([2, 1, 2, 1, 2], "cifar")
+    [1, 1, 1, 1, 2]
+    """
+    fitted, to_drop = list(strides), 2 if stem == "cifar" else 0
+    for index, stride in enumerate(fitted):
+        if stride == 2 and to_drop:
+            fitted[index], to_drop = 1, to_drop - 1
+    return fitted
+
+
+def number_stages(block_strides: Sequence[int]) -> list[int]:
+    """Number the blocks' stages from 1: as published, a stage is a run of blocks that work at one resolution.
+
+    >>> number_stages([1, 2, 1, 2, 1])
+    [1, 2, 2, 3, 3]
+    """
+    return [1 + sum(stride == 2 for stride in block_strides[1 : index + 1]) for index in range(len(block_strides))]
 
 
 def linear(in_features: int, out_features: int) -> nn.Linear:

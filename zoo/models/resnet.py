@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from zoo.layers.attention_slots import AttentionFactory, AttentionSlots
 from zoo.layers.conv_norm_act import convolution
@@ -35,7 +35,7 @@ class PaddedShortcut(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Subsample and pad ``(batch, in_channels, height, width)``."""
-        return F.pad(features[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.before, self.after))
+        return functional.pad(features[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.before, self.after))
 
 
 class BasicBlock(nn.Module):
@@ -204,7 +204,7 @@ def _shortcut(kind: Shortcut, in_channels: int, out_channels: int, stride: int) 
 
 
 def _register_cifar_resnet(depth: int) -> None:
-    """Register the CIFAR network of ``depth`` layers: three stages of ``(depth - 2) / 6`` blocks from 16 channels on."""
+    """Register the CIFAR network of ``depth`` layers: three stages of ``(depth - 2) / 6`` blocks."""
 
     @MODELS.register(f"resnet{depth}")
     def create_cifar_resnet(
