@@ -6,7 +6,7 @@ biases, norms, activations, pooling and element-wise products such as the multip
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +73,7 @@ class GateCost:
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """Size and cost of a network at one input size, and all its gates in the order of the network."""
+    """Size and cost of a network at one input size, and all its gates in the order in which they ran."""
 
     input_size: tuple[int, int, int]
     parameters: int
@@ -102,7 +102,7 @@ class ModelDescription:
 
 
 def describe_model(model: nn.Module, input_size: tuple[int, int, int]) -> ModelDescription:
-    """Measure a network and each of its gates: the modules in slots named ``attention``.
+    """Measure a network and each of its gates: the modules in slots named ``attention`` that take a feature map.
 
     Args:
         model: Any network; one of the zoo's backbones also tells the stages.
@@ -116,13 +116,12 @@ def describe_model(model: nn.Module, input_size: tuple[int, int, int]) -> ModelD
     >>> [(gate.name, gate.channels, gate.hidden_channels) for gate in description.gates][::4]
     [('layer1.0.attention', 16, 1), ('layer2.1.attention', 32, 2), ('layer3.2.attention', 64, 4)]
     """
-    gates = {name: module for name, module in model.named_modules() if name.rpartition(".")[2] == "attention" and name}
+    gates = _gates(model)
     stages = {place.name: place.stage for place in getattr(model, "attention_places", tuple)()}
     profile = _profile(model, input_size, gates)
     costs = []
-    for name, gate in gates.items():
-        batch_shape = profile.input_shapes[name]
-        channels, height, width = batch_shape[1:]
+    for name, (_, channels, height, width) in profile.map_shapes.items():
+        gate = gates[name]
         costs.append(
             GateCost(
                 name=name,
@@ -136,12 +135,21 @@ def describe_model(model: nn.Module, input_size: tuple[int, int, int]) -> ModelD
                 macs=profile.macs_within[name],
             )
         )
-    return ModelDescription(tuple(input_size), count_parameters(model), profile.macs, tuple(costs))
+    return ModelDescription(input_size, count_parameters(model), profile.macs, tuple(costs))
+
+
+def _gates(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules named ``attention``, without those inside another one."""
+    gates: dict[str, nn.Module] = {}
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] == "attention" and not any(name.startswith(f"{outer}.") for outer in gates):
+            gates[name] = module
+    return gates
 
 
 def _hidden_channels(gate: nn.Module) -> int | None:
-    widths = [module.hidden_channels for module in gate.modules() if hasattr(module, "hidden_channels")]
-    return int(widths[0]) if widths else None
+    widths = (getattr(module, "hidden_channels", None) for module in gate.modules())
+    return next((width for width in widths if isinstance(width, int)), None)
 
 
 def _convolution_macs(arguments: tuple[Any, ...], output: Tensor) -> int:
@@ -187,7 +195,7 @@ class _Profile(TorchDispatchMode):
         super().__init__()
         self.macs = 0
         self.macs_within: dict[str, int] = {}
-        self.input_shapes: dict[str, tuple[int, ...]] = {}
+        self.map_shapes: dict[str, tuple[int, ...]] = {}
         self._active: list[str] = []
 
     def __torch_dispatch__(
@@ -195,9 +203,6 @@ class _Profile(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         formula = MAC_FORMULAS.get(function.overloadpacket)
-        if formula is None and function._can_decompose():
-            with self:
-                return function.decompose(*args, **kwargs)
         output = function(*args, **kwargs)
         if formula is not None:
             macs = formula(args, output)
@@ -219,7 +224,8 @@ class _Profile(TorchDispatchMode):
 
     def _hooks(self, name: str) -> tuple[Callable[..., None], Callable[..., None]]:
         def enter(_: nn.Module, inputs: tuple[Any, ...]) -> None:
-            self.input_shapes[name] = tuple(inputs[0].shape)
+            if inputs[0].ndim == 4:
+                self.map_shapes[name] = tuple(inputs[0].shape)
             self._active.append(name)
 
         def leave(*_: Any) -> None:
@@ -234,23 +240,21 @@ def _profile(model: nn.Module, input_size: tuple[int, int, int], watched: Mappin
     for label, size in zip(("channels", "height", "width"), input_size, strict=True):
         check_positive_int(f"input_size {label}", size)
     state: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
-    meta_state = {name: torch.empty_like(tensor, device="meta") for name, tensor in state.items()}
     dtype = next((tensor.dtype for tensor in state.values() if tensor.is_floating_point()), torch.float32)
-    image = torch.empty(1, *input_size, dtype=dtype, device="meta")
     profile = _Profile()
-    with torch.inference_mode(False), torch.no_grad(), _evaluation_mode(model.modules()), profile.watching(watched):
-        with profile:
-            functional_call(model, meta_state, (image,))
+    # Inference mode would hide the matrix products inside composite operators such as linear.
+    with torch.inference_mode(False), torch.no_grad(), _evaluation_mode(model), profile.watching(watched), profile:
+        meta_state = {name: torch.empty_like(tensor, device="meta") for name, tensor in state.items()}
+        functional_call(model, meta_state, (torch.empty(1, *input_size, dtype=dtype, device="meta"),))
     return profile
 
 
 @contextmanager
-def _evaluation_mode(modules: Iterable[nn.Module]) -> Iterator[None]:
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Set all modules to evaluation, and each back to its own mode at the end."""
-    modes = [(module, module.training) for module in modules]
+    modes = [(module, module.training) for module in model.modules()]
     try:
-        for module, _ in modes:
-            module.training = False
+        model.eval()
         yield
     finally:
         for module, mode in modes:
