@@ -132,6 +132,7 @@ class ResumableLoader:
 
     def __init__(self, sampler: BatchSampler) -> None:
         self.sampler = sampler
+        self.batch_sampler = sampler  # Lightning asks by either name
         self._served = {"epoch": 0, "batches": 0}
         self._resume: dict[str, int] | None = None
 

@@ -1,0 +1,169 @@
+"""The Lightning system that trains any image classifier."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy
+from torchvision.transforms import v2
+
+from zoo.config import OptimizationConfig, RunConfig
+from zoo.data.data_module import ImageDataModule
+from zoo.training.loss import MixedTargetCrossEntropy
+from zoo.training.optimization import create_optimizer, warmup_cosine
+
+
+class ImageClassifier(LightningModule):
+    """Trains a module that maps images to logits.
+
+    Logged once per epoch: ``train_loss``; ``train_top1`` unless images are mixed, where it would compare mixed
+    images with unmixed labels; ``val_loss`` (mean negative log-likelihood in nats, without smoothing or weights)
+    and ``val_top1`` over the whole validation set, each image once, whatever the batches and processes.
+
+    Args:
+        model: Maps images ``(batch, channels, height, width)`` to logits ``(batch, num_classes)``.
+        num_classes: At least 2.
+        optimization: Optimizer, schedule, smoothing and mixing.
+        class_weights: One weight per class for the training loss; ``None`` for 1 each.
+        channels_last: Hand images to the model in channels-last memory order, and keep its weights so.
+
+    Raises:
+        ValueError: Fewer than two classes, or another number of class weights.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        num_classes: int,
+        optimization: OptimizationConfig | None = None,
+        class_weights: Sequence[float] | None = None,
+        channels_last: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_classes < 2:
+            raise ValueError(
+                f"num_classes ({num_classes}) must be at least 2: with one class there is nothing to learn"
+            )
+        if class_weights is not None and len(class_weights) != num_classes:
+            raise ValueError(f"{len(class_weights)} class weights given for {num_classes} classes")
+        self.optimization = optimization or OptimizationConfig()
+        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self.model = model.to(memory_format=self.memory_format)
+        weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
+        self.loss = MixedTargetCrossEntropy(weights, self.optimization.label_smoothing)
+        self.mix = create_mixing(num_classes, self.optimization.mixup_alpha, self.optimization.cutmix_alpha)
+        self.train_loss = MeanMetric(nan_strategy="disable")
+        self.train_top1 = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
+        self.val_loss = MeanMetric(nan_strategy="disable")
+        self.val_top1 = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
+
+    @classmethod
+    def from_config(cls, model: nn.Module, data: ImageDataModule, config: RunConfig) -> Self:
+        """Build the system that a run's config describes, for the classes of its data."""
+        class_weights = config.optimization.class_weights
+        if class_weights == "balanced":
+            counts = data.labels("train").bincount(minlength=data.num_classes).double()
+            class_weights = (counts.sum() / (data.num_classes * counts)).tolist()
+        if config.compile:
+            model.compile()
+        return cls(
+            model,
+            num_classes=data.num_classes,
+            optimization=config.optimization,
+            class_weights=class_weights,
+            channels_last=config.channels_last,
+        )
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits ``(batch, num_classes)``."""
+        return self.model(images.contiguous(memory_format=self.memory_format))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:  # noqa: ARG002 (Lightning's signature)
+        """Return the loss of one batch of ``(images, labels, ...)``."""
+        images, labels = batch[0], batch[1]
+        if self.mix is None:
+            logits = self(images)
+            loss = self.loss(logits, labels)
+            self.train_top1.update(logits.detach(), labels)
+        else:
+            images, soft_labels = self.mix(images, labels)
+            loss = self.loss(self(images), soft_labels)
+        self.train_loss.update(loss.detach(), weight=len(images))
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        """Log the epoch's training figures, and refuse to go on with weights that are no numbers."""
+        self.log("train_loss", self.train_loss.compute())
+        self.train_loss.reset()
+        if self.mix is None:
+            self.log("train_top1", self.train_top1.compute())
+            self.train_top1.reset()
+        broken = [name for name, value in self.model.state_dict().items() if not value.isfinite().all()]
+        if broken:
+            raise FloatingPointError(f"{len(broken)} weights are NaN or infinite after the epoch, first {broken[0]}")
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:  # noqa: ARG002 (Lightning's signature)
+        """Add one batch to the validation figures."""
+        images, labels = batch[0], batch[1]
+        logits = self(images).float()
+        self.val_loss.update(nn.functional.cross_entropy(logits, labels, reduction="none"))
+        self.val_top1.update(logits, labels)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the validation figures; a loss that is no number is an error, since its accuracy would look real."""
+        loss, top1 = self.val_loss.compute(), self.val_top1.compute()
+        self.val_loss.reset()
+        self.val_top1.reset()
+        if not loss.isfinite():
+            raise FloatingPointError(f"the validation loss is {loss.item()}: the logits are NaN or infinite")
+        self.log("val_loss", loss, prog_bar=True)
+        self.log("val_top1", top1, prog_bar=True)
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """Return the optimizer and a schedule counted in optimizer steps, right under gradient accumulation."""
+        optimizer = create_optimizer(self.model, self.optimization)
+        num_steps = int(self.trainer.estimated_stepping_batches)
+        warmup_steps = self._count_warmup_steps(num_steps)
+
+        def fraction_at(step: int) -> float:
+            final_fraction = self.optimization.final_lr_fraction
+            return warmup_cosine(step, num_steps=num_steps, warmup_steps=warmup_steps, final_fraction=final_fraction)
+
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": LambdaLR(optimizer, fraction_at), "interval": "step"},
+        }
+
+    def _count_warmup_steps(self, num_steps: int) -> int:
+        max_epochs = self.trainer.max_epochs or -1
+        if max_epochs < 1:  # a run bounded by max_steps alone: an epoch is no part of it
+            return num_steps // 20
+        warmup_epochs = self.optimization.warmup_epochs
+        if warmup_epochs is None:
+            warmup_epochs = min(1.0, max_epochs / 5)
+        if warmup_epochs >= max_epochs:
+            raise ValueError(
+                f"optimization.warmup_epochs ({warmup_epochs}) must be below trainer.max_epochs ({max_epochs})"
+            )
+        return round(warmup_epochs * num_steps / max_epochs)
+
+
+def create_mixing(num_classes: int, mixup_alpha: float, cutmix_alpha: float) -> nn.Module | None:
+    """Build torchvision's mixup, cutmix or a fair coin between both; ``None`` when both alphas are 0.
+
+    An image is mixed with its neighbour in the batch, so a batch of one stays itself; label rows sum to 1.
+    """
+    transforms: list[nn.Module] = []
+    if mixup_alpha > 0:
+        transforms.append(v2.MixUp(alpha=mixup_alpha, num_classes=num_classes))
+    if cutmix_alpha > 0:
+        transforms.append(v2.CutMix(alpha=cutmix_alpha, num_classes=num_classes))
+    if not transforms:
+        return None
+    return v2.RandomChoice(transforms) if len(transforms) > 1 else transforms[0]

@@ -1,0 +1,193 @@
+"""The end of a run: the test set is used once, and what it showed is written beside the weights."""
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from zoo.config import RunConfig
+from zoo.data.data_module import ImageDataModule
+from zoo.evaluation.accuracy import compute_metrics, scalar_metrics
+from zoo.evaluation.complexity import count_macs, count_parameters
+from zoo.evaluation.predictions import Precision, Predictions, predict_dataset
+from zoo.pretrained import WeightCard, save_weights
+from zoo.provenance import describe_hardware
+from zoo.serialization import write_atomically
+from zoo.training.callbacks import EpochLog, write_rows
+from zoo.training.learning_curves import plot_learning_curves
+from zoo.training.run import RunFolder, command_line
+
+PRECISIONS: Mapping[str, Precision] = {"bf16": "bf16", "16": "fp16"}
+
+
+def finish_run(
+    config: RunConfig, run: RunFolder, trainer: Trainer, data: ImageDataModule, model: nn.Module
+) -> dict[str, Any]:
+    """Test the selected and the last epoch, and write weights, card, result, predictions and curves.
+
+    The selected epoch is the one with the best validation accuracy (the earliest of equals), so the test set has
+    no say in it. Its weights are left in ``model`` and in ``weights.safetensors``; the last epoch stands beside it.
+
+    Returns:
+        The content of ``result.json``.
+    """
+    run = RunFolder(trainer.strategy.broadcast(str(run.path)))
+    device = trainer.strategy.root_device
+    model.to(device)
+    epochs = {"last_epoch": run.last, "selected_epoch": run.best}
+    metrics: dict[str, Any] = {}
+    for label, checkpoint in epochs.items():
+        epoch = _load_weights(model, checkpoint)
+        if label == "selected_epoch" and metrics["last_epoch"]["epoch"] == epoch:
+            metrics[label] = metrics["last_epoch"]
+            continue
+        predictions = _predict_test(config, model, data, device)
+        metrics[label] = {"epoch": epoch, **compute_metrics(predictions, data.class_names)}
+    rows = next(callback.rows for callback in trainer.callbacks if isinstance(callback, EpochLog))
+    if not trainer.is_global_zero:
+        return {}
+    write_rows(run.predictions, _prediction_rows(predictions, data))
+    plot_learning_curves(rows, run.curves, title=f"{config.title} on {config.data['name']}, seed {config.seed}")
+    card = _save_card(config, run, data, model, metrics, rows, device)
+    result = {
+        "model": config.title,
+        "data": config.data["name"],
+        "seed": config.seed,
+        "selected_epoch": metrics["selected_epoch"],
+        "last_epoch": metrics["last_epoch"],
+        "validation": {row["epoch"]: row.get("val_top1") for row in rows},
+        "cost": card.cost,
+        "data_report": data.describe(),
+        "precision": config.trainer["precision"],
+        "hardware": card.hardware,
+        "versions": card.versions,
+        "commit": card.commit,
+        "command": card.command,
+    }
+    write_atomically(run.result, json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def _load_weights(model: nn.Module, checkpoint: Path) -> int:
+    """Put a checkpoint's weights (averaged ones, if the run averages) into the model; return its epoch from 1."""
+    content = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    prefix = "model."
+    state = {name.removeprefix(prefix): value for name, value in content["state_dict"].items() if prefix in name[:6]}
+    model.load_state_dict(state)
+    return int(content["epoch"]) + 1
+
+
+def _predict_test(config: RunConfig, model: nn.Module, data: ImageDataModule, device: torch.device) -> Predictions:
+    precision = PRECISIONS.get(str(config.trainer["precision"]).split("-")[0], "fp32")
+    prepare = partial(data.prepare_batch, training=False)
+    return predict_dataset(model, data.test_dataloader(), prepare, device=device, precision=precision)
+
+
+def _prediction_rows(predictions: Predictions, data: ImageDataModule) -> list[dict[str, Any]]:
+    """Say of every test image what it is, what the model answered, and how sure it was."""
+    names = data.sample_names("test")
+    probabilities, answers = predictions.logits.softmax(dim=1).max(dim=1)
+    return [
+        {
+            "image": names[index],
+            "label": data.class_names[target],
+            "prediction": data.class_names[answer],
+            "correct": int(target == answer),
+            "probability": f"{probability:.6f}",
+        }
+        for index, target, answer, probability in zip(
+            predictions.indices.tolist(),
+            predictions.targets.tolist(),
+            answers.tolist(),
+            probabilities.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _save_card(
+    config: RunConfig,
+    run: RunFolder,
+    data: ImageDataModule,
+    model: nn.Module,
+    metrics: Mapping[str, Any],
+    rows: list[dict[str, Any]],
+    device: torch.device,
+) -> WeightCard:
+    speeds = sorted(row["images_per_second"] for row in rows)
+    save = partial(
+        save_weights,
+        model,
+        preprocessing=data.preprocessing,
+        data={
+            "name": data.name,
+            "split": "test",
+            "class_names": list(data.class_names),
+            "options": {key: value for key, value in config.data.items() if key != "name"},
+            "num_train": data.num_train,
+            "num_val": data.num_val,
+            "num_test": data.num_test,
+            "description": data.describe(),
+        },
+        metrics={epoch: {"epoch": values["epoch"], **scalar_metrics(values)} for epoch, values in metrics.items()},
+        stored="selected_epoch",
+        cost={
+            "parameters": count_parameters(model),
+            "macs": count_macs(model, (data.in_channels, *data.image_size)),
+            "train_seconds": round(sum(row["train_seconds"] for row in rows), 1),
+            "train_images_per_second": speeds[len(speeds) // 2],
+        },
+        training=config.to_dict(),
+        seed=config.seed,
+        hardware=describe_hardware(device),
+        command=command_line(),
+    )
+    card = save(run.card)
+    if config.weights_dir is not None:
+        save(Path(config.weights_dir) / f"{config.title}.{data.name}.yaml")
+    return card
+
+
+def print_result(config: RunConfig, run: RunFolder, result: Mapping[str, Any]) -> None:
+    """Print the run's table, the files it left, and what to try next."""
+    console = Console()
+    table = Table(title=f"{config.title} on the test set of {config.data['name']} ({_count(result)} images)")
+    for column in ("weights of", "epoch", "top-1 %", "macro %", "NLL", "ECE"):
+        table.add_column(column, justify="left" if column == "weights of" else "right")
+    for label in ("selected_epoch", "last_epoch"):
+        values = result[label]
+        table.add_row(
+            "selected epoch (best validation)" if label == "selected_epoch" else "last epoch",
+            str(values["epoch"]),
+            f"{100 * values['top1']:.2f}",
+            f"{100 * values['macro_accuracy']:.2f}",
+            f"{values['nll']:.4f}",
+            f"{values['ece']:.4f}",
+        )
+    console.print(table)
+    cost = result["cost"]
+    console.print(
+        f"{cost['parameters']:,} parameters, {cost['macs']:,} MACs per image, "
+        f"{cost['train_images_per_second']:.0f} training images per second, {cost['train_seconds']:.0f} s of training"
+    )
+    files = {
+        "weights and card": run.card,
+        "all figures": run.result,
+        "each test image": run.predictions,
+        "learning curves": run.curves,
+    }
+    for what, path in files.items():
+        console.print(f"  {what:<17} {path}", soft_wrap=True, highlight=False)
+    console.print("Next, accuracy per class, calibration and latency of these weights:")
+    console.print(f"  python evaluate.py --weights {run.path}", soft_wrap=True, highlight=False)
+
+
+def _count(result: Mapping[str, Any]) -> int:
+    return int(result["last_epoch"]["num_images"])
