@@ -1,0 +1,1 @@
+"""What trained weights are worth and what they cost: accuracy, calibration, size, time and memory."""

@@ -1,6 +1,6 @@
 """Weights on disk: safetensors beside a card, checked before a tensor is used, and never a pickle."""
 
-from zoo.pretrained.card import WeightCard, read_card
+from zoo.pretrained.card import RUN_CARD, WeightCard, read_card
 from zoo.pretrained.loading import (
     check_fingerprint,
     find_card,
@@ -13,6 +13,7 @@ from zoo.pretrained.loading import (
 from zoo.pretrained.saving import save_weights
 
 __all__ = [
+    "RUN_CARD",
     "WeightCard",
     "check_fingerprint",
     "find_card",

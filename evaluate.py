@@ -1,0 +1,51 @@
+"""Measure trained weights on images: accuracy, calibration, cost, latency and memory, as a table and as JSON.
+
+python evaluate.py --weights resnet20_cbam.cifar10
+python evaluate.py --weights runs/cluttered_digits/resnet20_cbam/seed0 --output evaluation.json
+python evaluate.py --weights my_weights.yaml --data.name image_folder --data.root path/to/images
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from zoo.data import create_data
+from zoo.evaluation.latency import thread_limit
+from zoo.evaluation.options import parse_evaluation_options
+from zoo.evaluation.report import evaluate_weights, print_report
+from zoo.pretrained import load_pretrained
+from zoo.serialization import write_atomically
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one evaluation; return the exit status, 2 for what the caller can mend."""
+    options = parse_evaluation_options(arguments)
+    try:
+        model, card = load_pretrained(options.weights, folder=options.folder, device=options.device, verify=True)
+        data = create_data(options.data_name, class_names=card.class_names, **options.data_options)
+        with thread_limit(options.num_threads):
+            report = evaluate_weights(
+                model,
+                card,
+                data,
+                data_name=options.data_name,
+                split=options.split,
+                data_options=options.data_options,
+                device=options.device,
+                precision=options.precision,
+                latency_batch_sizes=options.latency_batch_sizes,
+            )
+        print_report(report, Console())
+        if options.output is not None:
+            write_atomically(options.output, json.dumps(report, indent=2) + "\n")
+            print(f"Written: {options.output}")
+    except (ValueError, OSError) as error:
+        print(f"evaluate.py: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
