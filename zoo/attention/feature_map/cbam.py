@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from zoo.functional.gating import apply_gates, sigmoid_gate
+from zoo.functional.gating import gate_channels, gate_positions, sigmoid_gate
 from zoo.functional.pooling import pool_over_channels, pool_over_positions
 from zoo.functional.validation import check_feature_map_width, check_flag, check_pooling
 from zoo.layers.bottleneck_mlp import BottleneckMLP
@@ -70,8 +70,8 @@ class ConvolutionalBlockAttentionModule(nn.Module):
         check_feature_map_width(feature_map.shape[1], self.channels)
         channel_logits = self.mlp(pool_over_positions(feature_map, self.pooling)).sum(0)
         channel_gate = sigmoid_gate(channel_logits, identity_start=self.identity_start)
-        channel_gated = apply_gates(feature_map, channel_gate[:, :, None, None])
+        channel_gated = gate_channels(feature_map, channel_gate)
 
         spatial_logits = self.spatial(pool_over_channels(channel_gated, self.pooling))
         spatial_gate = sigmoid_gate(spatial_logits, identity_start=self.identity_start)
-        return apply_gates(channel_gated, spatial_gate)
+        return gate_positions(channel_gated, spatial_gate)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from zoo.functional.gating import apply_gates, sigmoid_gate
+from zoo.functional.gating import gate_channels, sigmoid_gate
 from zoo.functional.pooling import pool_over_positions
 from zoo.functional.validation import check_feature_map_width, check_flag, check_pooling
 from zoo.layers.bottleneck_mlp import BottleneckMLP
@@ -64,4 +64,4 @@ class CBAMChannelGate(nn.Module):
         check_feature_map_width(feature_map.shape[1], self.channels)
         logits = self.mlp(pool_over_positions(feature_map, self.pooling)).sum(0)
         gate = sigmoid_gate(logits, identity_start=self.identity_start)
-        return apply_gates(feature_map, gate[:, :, None, None])
+        return gate_channels(feature_map, gate)

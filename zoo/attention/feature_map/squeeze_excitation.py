@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from zoo.functional.gating import apply_gates, sigmoid_gate
+from zoo.functional.gating import gate_channels, sigmoid_gate
 from zoo.functional.pooling import pool_over_positions
 from zoo.functional.validation import check_feature_map_width, check_flag
 from zoo.layers.bottleneck_mlp import BottleneckMLP
@@ -58,4 +58,4 @@ class SqueezeExcitation(nn.Module):
         check_feature_map_width(feature_map.shape[1], self.channels)
         (squeezed,) = pool_over_positions(feature_map, ("mean",))
         gate = sigmoid_gate(self.mlp(squeezed), identity_start=self.identity_start)
-        return apply_gates(feature_map, gate[:, :, None, None])
+        return gate_channels(feature_map, gate)
