@@ -14,6 +14,7 @@ from rich.console import Console
 from zoo.data import create_data
 from zoo.evaluation.latency import thread_limit
 from zoo.evaluation.options import parse_evaluation_options
+from zoo.evaluation.predictions import choose_device
 from zoo.evaluation.report import evaluate_weights, print_report
 from zoo.pretrained import load_pretrained
 from zoo.serialization import write_atomically
@@ -23,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one evaluation; return the exit status, 2 for what the caller can mend."""
     options = parse_evaluation_options(arguments)
     try:
-        model, card = load_pretrained(options.weights, folder=options.folder, device=options.device, verify=True)
+        device = choose_device(options.device)
+        model, card = load_pretrained(options.weights, folder=options.folder, device=device, verify=True)
         data = create_data(options.data_name, class_names=card.class_names, **options.data_options)
         with thread_limit(options.num_threads):
             report = evaluate_weights(
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 data_name=options.data_name,
                 split=options.split,
                 data_options=options.data_options,
-                device=options.device,
+                device=device,
                 precision=options.precision,
                 latency_batch_sizes=options.latency_batch_sizes,
             )

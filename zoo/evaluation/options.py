@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from zoo.config import OWNED_DATA_ARGUMENTS, RunParser
 from zoo.data import list_data
 from zoo.evaluation.predictions import Precision
@@ -25,7 +23,7 @@ class EvaluationOptions:
     data_name: str
     data_options: dict[str, Any]
     split: Literal["val", "test"]
-    device: torch.device
+    device: Literal["auto", "cpu", "cuda"]
     precision: Precision
     num_threads: int | None
     latency_batch_sizes: list[int]
@@ -51,16 +49,13 @@ def parse_evaluation_options(arguments: Sequence[str] | None = None) -> Evaluati
         parser.error(str(error))
     parsed = parser.parse_args(arguments)
     data_options = parsed.data.as_dict()
-    device = parsed.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     return EvaluationOptions(
         weights=parsed.weights,
         folder=parsed.folder,
         data_name=data_options.pop("name"),
         data_options=data_options,
         split=parsed.split,
-        device=torch.device(device),
+        device=parsed.device,
         precision=parsed.precision,
         num_threads=parsed.num_threads,
         latency_batch_sizes=parsed.latency_batch_sizes,

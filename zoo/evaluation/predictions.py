@@ -25,6 +25,19 @@ class Predictions(NamedTuple):
     indices: torch.Tensor
 
 
+def choose_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
+    """Return the device called ``name``; ``auto`` is CUDA where there is one.
+
+    Raises:
+        ValueError: ``cuda`` is asked for and there is none.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device 'cuda' is asked for, but torch finds no CUDA device here")
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Put every module into eval mode, and give each its own former mode back (frozen parts stay in eval)."""

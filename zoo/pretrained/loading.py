@@ -116,6 +116,8 @@ def find_card(source: Path | str, *, folder: Path | str | None = None) -> Path:
             if not needed.is_file():
                 raise ValueError(f"there is no file {needed}")
         return path.with_suffix(".yaml")
+    if path.name != str(source):
+        raise ValueError(f"there is no file and no folder {path}")
     folders = weight_folders() if folder is None else [_existing_folder(folder)]
     for each in folders:
         if (each / f"{source}.yaml").is_file():

@@ -1,0 +1,82 @@
+"""Read the command line of ``zoo``, run one sub-command, and turn a caller's mistake into one line."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from zoo import __version__
+from zoo.cli import describe_command, list_command, predict_command
+from zoo.registry import suggest
+
+# Each has SUMMARY, add_arguments(parser) and run(arguments) -> exit status; what is slow to import, run imports itself.
+COMMANDS: dict[str, Any] = {
+    "list": list_command,
+    "describe": describe_command,
+    "predict": predict_command,
+}
+USAGE_ERROR = 2
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with the nearest option where one is misspelt."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message to standard error and leave with status 2."""
+        sys.stderr.write(f"{self.prog}: error: {message}\n")
+        raise SystemExit(USAGE_ERROR)
+
+
+def create_parser() -> tuple[Parser, dict[str, Parser]]:
+    """Return the parser of ``zoo`` and, by name, those of its sub-commands."""
+    parser = Parser(
+        prog="zoo",
+        description="A vision attention model zoo.",
+        epilog="ZOO_TRACEBACK=1 in the environment shows where an error comes from.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"zoo {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    by_name: dict[str, Parser] = {}
+    for name, command in COMMANDS.items():
+        by_name[name] = subparsers.add_parser(
+            name, help=command.SUMMARY, description=command.SUMMARY, allow_abbrev=False
+        )
+        command.add_arguments(by_name[name])
+    return parser, by_name
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; return the exit status: 0, 1 for a result that is not all right, 2 for a caller's mistake."""
+    parser, by_name = create_parser()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        known = list(COMMANDS)
+        parser.error(f"unknown command {words[0]!r}.{suggest(words[0], known)} Known: {', '.join(known)}")
+    parsed, unknown = parser.parse_known_args(words)
+    if unknown:
+        options = [option for option in by_name[parsed.command]._option_string_actions if option.startswith("--")]
+        near = suggest(unknown[0].partition("=")[0], options)
+        by_name[parsed.command].error(f"unknown argument {unknown[0]!r}.{near}")
+    try:
+        return COMMANDS[parsed.command].run(parsed)
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, OSError) as error:
+        if os.environ.get("ZOO_TRACEBACK"):
+            raise
+        sys.stderr.write(f"zoo: error: {error}\n")
+        return USAGE_ERROR
+
+
+def print_tables(*tables: Any) -> None:
+    """Print rich tables: as wide as the terminal, and wide enough not to cut anything where there is none."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    for table in tables:
+        console.print(table, highlight=False)
