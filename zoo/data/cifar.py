@@ -65,7 +65,7 @@ class CIFAR(ImageDataModule):
             raise
         images, labels = torch.from_numpy(train.data), torch.tensor(train.targets)
         kept, held_out = split_stratified(
-            labels, image_keys(len(labels), self.name), self._validation_fraction, self.own_class_names
+            labels, image_keys(len(labels), self._source.base_folder), self._validation_fraction, self.own_class_names
         )
         return {
             "train": TensorSet(images[kept], labels[kept], "train", kept),

@@ -16,8 +16,8 @@ from zoo.registry import DATASETS
 Array = npt.NDArray[np.float32]
 
 _SOURCE_SIDE = 8
-_FRAGMENT_SIDE = 5
-_CHUNK = 500
+_FRAGMENT_SIDE = 4
+_CHUNK = 100
 _SHARE = {"train": 4, "val": 1, "test": 1}
 
 
@@ -25,10 +25,11 @@ _SHARE = {"train": 4, "val": 1, "test": 1}
 class ClutteredDigits(ImageDataModule):
     """Handwritten digits to be found in a colourful picture; needs no download.
 
-    Each image is ``image_size`` square: a background that runs smoothly from one random colour to another, on it
-    ``clutter`` fragments cut from other digits in random colours at random places, and on top one whole digit in a
-    colour that stands out from the background, a fifth larger or smaller than ``digit_size`` at most, placed by
-    ``position_jitter``; at last every channel of every pixel is moved by up to ``noise``. Only the whole digit counts.
+    Each image is ``image_size`` square: a background that runs smoothly from one darker colour towards another, on it
+    ``clutter`` fragments cut from other digits, in colours of middle brightness and at random places, some cut off by
+    the border, and on top one whole digit in a bright colour, its height and width a fifth larger or smaller than
+    ``digit_size`` at most, placed by ``position_jitter``; at last every channel of every pixel is moved by up to
+    ``noise``. Only the whole digit counts: a fragment may touch it and look like a stroke of it.
     The digits are the 1,797 real ones of 8 x 8 pixels that come with scikit-learn, scaled up smoothly; training,
     validation and test use different ones, so a net cannot know a test digit by heart. Nothing else is done to training
     images.
@@ -59,8 +60,8 @@ class ClutteredDigits(ImageDataModule):
         num_images: int = 12_000,
         digit_size: int = 20,
         position_jitter: float = 1.0,
-        clutter: int = 4,
-        noise: float = 0.1,
+        clutter: int = 3,
+        noise: float = 0.05,
         seed: int = 0,
         batch_size: int = 128,
         eval_batch_size: int = 512,
@@ -125,7 +126,7 @@ class ClutteredDigits(ImageDataModule):
     def _draw_chunk(self, digits: Array, chosen: Array, generator: np.random.Generator) -> npt.NDArray[np.uint8]:
         """Paint background, fragments, digit and noise; float32 sums in a fixed order, so equal on every machine."""
         count, size = len(chosen), self._size
-        background, canvas = draw_background(count, size, generator)
+        canvas = draw_background(count, size, generator)
         scale = np.float32(self._digit_size / _SOURCE_SIDE)
         for _ in range(self._clutter):
             corner = generator.integers(0, _SOURCE_SIDE - _FRAGMENT_SIDE + 1, size=(2, count, 1, 1))
@@ -133,15 +134,15 @@ class ClutteredDigits(ImageDataModule):
             rows, columns = corner[0] + inside[:, None], corner[1] + inside[None, :]
             picked = generator.integers(0, len(digits), size=(count, 1, 1))
             fragments = digits[picked, rows, columns]
-            side = np.broadcast_to(scale * _FRAGMENT_SIDE, (count, 2))
+            side = np.full((count, 2), scale * _FRAGMENT_SIDE, dtype=np.float32)
             # A fragment may be cut off by the border of the image, as anything in a photograph may.
             corners = generator.random((count, 2), dtype=np.float32) * size - side / 2
-            colours = generator.random((count, 3), dtype=np.float32)
-            paint(canvas, fragments, corners, side, colours)
-        side = self._digit_size * (0.8 + 0.4 * generator.random((count, 2), dtype=np.float32))
-        side = np.minimum(side, np.float32(size))
-        way = 0.5 + self._position_jitter * (generator.random((count, 2), dtype=np.float32) - 0.5)
-        paint(canvas, chosen, way.astype(np.float32) * (size - side), side, contrasting_colours(background, generator))
+            paint(canvas, fragments, corners, side, draw_colours(count, 0.3, 0.8, generator))
+        stretch = np.float32(0.8) + np.float32(0.4) * generator.random((count, 2), dtype=np.float32)
+        side = np.minimum(np.float32(self._digit_size) * stretch, np.float32(size))
+        jitter = np.float32(self._position_jitter)
+        way = np.float32(0.5) + jitter * (generator.random((count, 2), dtype=np.float32) - np.float32(0.5))
+        paint(canvas, chosen, way * (size - side), side, draw_colours(count, 0.6, 1, generator))
         if self._noise:
             canvas += np.float32(self._noise) * (2 * generator.random(canvas.shape, dtype=np.float32) - 1)
         pixels = np.clip(canvas, 0, 1) * np.float32(255) + np.float32(0.5)
@@ -170,27 +171,18 @@ def split_sources() -> dict[Split, tuple[Array, npt.NDArray[np.int64]]]:
     return {split: (digits[parts[split].numpy()], labels[parts[split]].numpy()) for split in SPLITS}
 
 
-def draw_background(count: int, size: int, generator: np.random.Generator) -> tuple[Array, Array]:
-    """Return mean colours (count, 3) and images (count, 3, size, size) that run from one colour to another."""
-    colours = generator.random((2, count, 3), dtype=np.float32)
-    mean = colours.mean(axis=0)
-    # The second colour is drawn half-way to the first: enough to vary, not enough to hide the digit.
-    change = (colours[1] - colours[0]) / 2
-    direction = generator.random((count, 2), dtype=np.float32) * 2 - 1
+def draw_background(count: int, size: int, generator: np.random.Generator) -> Array:
+    """Return images (count, 3, size, size) that run from one random colour of the darker half towards another."""
+    colours = generator.random((2, count, 3, 1, 1), dtype=np.float32) / 2
+    direction = generator.random((2, count, 1, 1, 1), dtype=np.float32) - np.float32(0.5)
     ramp = (np.arange(size, dtype=np.float32) + 0.5) / np.float32(size) - np.float32(0.5)
-    slope = direction[:, 0, None, None] * ramp[:, None] + direction[:, 1, None, None] * ramp[None, :]
-    return mean, mean[:, :, None, None] + change[:, :, None, None] * slope[:, None]
+    way = np.float32(0.5) + direction[0] * ramp[:, None] + direction[1] * ramp[None, :]
+    return colours[0] + way * (colours[1] - colours[0])
 
 
-def contrasting_colours(background: Array, generator: np.random.Generator) -> Array:
-    """Return random colours (count, 3) of which at least one channel differs from the background by 0.45 or more."""
-    colours = generator.random(background.shape, dtype=np.float32)
-    channel = generator.integers(0, 3, size=len(background))
-    rows = np.arange(len(background))
-    here = background[rows, channel]
-    step = np.float32(0.45) + np.float32(0.05) * colours[rows, channel]
-    colours[rows, channel] = np.where(here > 0.5, here - step, here + step)
-    return colours
+def draw_colours(count: int, low: float, high: float, generator: np.random.Generator) -> Array:
+    """Return random colours (count, 3), each channel uniform from ``low`` to ``high``."""
+    return np.float32(low) + np.float32(high - low) * generator.random((count, 3), dtype=np.float32)
 
 
 def paint(canvas: Array, patches: Array, corners: Array, sides: Array, colours: Array) -> None:
@@ -206,18 +198,22 @@ def paint(canvas: Array, patches: Array, corners: Array, sides: Array, colours: 
     size, cells = canvas.shape[-1], patches.shape[-1]
     rows = interpolation_weights(size, cells, corners[:, 0], sides[:, 0])
     columns = interpolation_weights(size, cells, corners[:, 1], sides[:, 1])
-    stretched = sum(rows[:, :, k, None] * patches[:, k, None, :] for k in range(cells))
-    coverage = sum(stretched[:, :, k, None] * columns[:, None, :, k] for k in range(cells))
+    # Sums in a fixed order rather than a matrix product, whose rounding would depend on the machine.
+    coverage = np.zeros((len(canvas), size, size), dtype=np.float32)
+    for column in range(cells):
+        stretched = np.zeros((len(canvas), size), dtype=np.float32)
+        for row in range(cells):
+            stretched += rows[row] * patches[:, row, column, None]
+        coverage += stretched[:, :, None] * columns[column][:, None, :]
     canvas += coverage[:, None] * (colours[:, :, None, None] - canvas)
 
 
 def interpolation_weights(size: int, cells: int, start: Array, side: Array) -> Array:
     """Return the share of each cell in each pixel, for a row of cells scaled to ``side`` pixels from ``start`` on.
 
-    Linear interpolation between the centres of cells, fading to nothing outside: (count, size, cells).
+    Linear interpolation between the centres of cells, fading to nothing outside: (cells, count, size).
     """
-    position = (np.arange(size, dtype=np.float32) + np.float32(0.5) - start[:, None]) * (np.float32(cells) / side)[
-        :, None
-    ]
+    pixels = np.arange(size, dtype=np.float32) + np.float32(0.5)
+    position = (pixels - start[:, None]) * (np.float32(cells) / side)[:, None]
     centres = np.arange(cells, dtype=np.float32) + np.float32(0.5)
-    return np.maximum(1 - np.abs(position[:, :, None] - centres), 0, dtype=np.float32)
+    return np.maximum(1 - np.abs(position - centres[:, None, None]), 0, dtype=np.float32)
