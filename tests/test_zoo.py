@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import zoo
 
@@ -24,6 +25,15 @@ def test_using_a_model_imports_neither_trainer_nor_image_libraries():
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.strip() == "[]"
+
+
+def test_weights_fill_a_model_built_with_the_arguments_of_their_card(tmp_path, tiny_model, save_tiny_weights):
+    save_tiny_weights(tmp_path / "tiny.yaml")
+    model = zoo.create_model("resnet20", width_multiplier=0.25, pretrained=str(tmp_path / "tiny.yaml"))
+    expected = tiny_model.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+    with pytest.raises(ValueError, match="attention is 'se', not None"):
+        zoo.create_model("resnet20", attention="se", width_multiplier=0.25, pretrained=str(tmp_path / "tiny.yaml"))
 
 
 def test_weights_that_do_not_exist_are_an_error_of_create_model():

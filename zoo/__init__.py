@@ -14,7 +14,9 @@ from zoo import factory
 from zoo.factory import create_attention, list_attention, list_models
 
 if TYPE_CHECKING:
+    from zoo.data import create_data, list_data
     from zoo.models.backbone import Backbone
+    from zoo.pretrained import WeightCard, list_weights, load_pretrained
 
 __version__ = "0.1.0"
 
@@ -31,6 +33,7 @@ __all__ = [
     "load_pretrained",
 ]
 
+# Imported at the first use, so that importing the package costs little more than importing torch.
 _LAZY = {
     "WeightCard": "zoo.pretrained",
     "list_weights": "zoo.pretrained",

@@ -227,6 +227,7 @@ def _register_mobilenet_v3(name: str, rows: Sequence[_Row], head_channels: int) 
         width_multiplier: float = 1.0,
         dropout: float = 0.2,
     ) -> MobileNetV3:
+        """Create the small or the large network; see :class:`MobileNetV3`."""
         return MobileNetV3(
             rows,
             head_channels,

@@ -191,7 +191,7 @@ class ResNet(Backbone):
         """Return the logits of ``(batch, in_channels, height, width)`` images."""
         features = self.maxpool(self.relu(self.bn1(self.conv1(images))))
         for stage in self.stages:
-            features = self.get_submodule(stage)(features)
+            features = getattr(self, stage)(features)
         return self.fc(global_mean(features))
 
 
@@ -217,6 +217,7 @@ def _register_cifar_resnet(depth: int) -> None:
         shortcut: Shortcut = "pad",
         width_multiplier: float = 1.0,
     ) -> ResNet:
+        """Create a CIFAR network of basic blocks; see :class:`ResNet`."""
         return ResNet(
             BasicBlock,
             [(depth - 2) // 6] * 3,
@@ -247,6 +248,7 @@ def _register_imagenet_resnet(
         shortcut: Shortcut = "conv",
         width_multiplier: float = 1.0,
     ) -> ResNet:
+        """Create an ImageNet network; see :class:`ResNet`."""
         return ResNet(
             block,
             stage_depths,
