@@ -6,6 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from rich.markup import escape
+
+from zoo.cli.tables import format_options, print_tables
+
 SUMMARY = "Show parameters, MACs and the gates of a model."
 
 
@@ -75,12 +79,10 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
 def _print(config: dict[str, Any], description: Any) -> None:
     from rich.table import Table
 
-    from zoo.cli.main import print_tables
-
     facts = Table("figure", "value", title=config["name"])
     for name, value in config.items():
         if name != "name" and value is not None:
-            facts.add_row(name, str(value))
+            facts.add_row(name, escape(format_options(value) if isinstance(value, dict) else str(value)))
     facts.add_section()
     facts.add_row("input", " x ".join(map(str, description.input_size)))
     facts.add_row("parameters", f"{description.parameters:,}")

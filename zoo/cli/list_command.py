@@ -4,8 +4,13 @@ import argparse
 import hashlib
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from rich.markup import escape
+
+from zoo.cli.tables import format_options, print_tables
 
 SUMMARY = "List attentions, models, data sets and weights."
 KINDS = ("attention", "models", "data", "weights")
@@ -38,32 +43,56 @@ def run(arguments: argparse.Namespace) -> int:
 
 def collect(kind: str, folder: str | None) -> list[dict[str, Any]]:
     """Return a record per name of one kind."""
+    from zoo import registry
+
     if kind == "weights":
         from zoo.pretrained import list_weights
 
         return [describe_weights(name, folder) for name in list_weights(folder)]
-    from zoo import registry
-
-    entries: Mapping[str, Callable[..., Any]] = {
-        "attention": registry.ATTENTION,
-        "models": registry.MODELS,
-        "data": registry.DATASETS,
-    }[kind]
+    if kind == "models":
+        return [describe_untrained(name) for name in registry.MODELS]
+    entries: Mapping[str, Callable[..., Any]] = registry.ATTENTION if kind == "attention" else registry.DATASETS
     return [
         {"name": name, "summary": summarize(entry), "options": list_options(entry)} for name, entry in entries.items()
     ]
 
 
 def summarize(entry: Callable[..., Any]) -> str:
-    """Return the first sentence of a docstring, on one line and without its markup."""
+    """Return the first paragraph of a docstring, on one line and without its markup."""
     paragraph = " ".join((inspect.getdoc(entry) or "").split("\n\n")[0].split())
-    return paragraph.replace("``", "")
+    return re.sub(r":\w+:", "", paragraph).replace("`", "")
 
 
-def list_options(entry: Callable[..., Any]) -> list[str]:
-    """Return the keyword arguments a person may set."""
-    given_by_the_zoo = {"channels", "attention", "attention_stages", "shuffle_seed", "class_names"}
-    return [name for name in inspect.signature(entry).parameters if name not in given_by_the_zoo]
+def list_options(entry: Callable[..., Any]) -> dict[str, Any]:
+    """Return the keyword arguments a person may set, with their defaults; ``required`` for one without."""
+    given_by_the_zoo = {"attention", "attention_stages", "shuffle_seed", "class_names"}
+    parameters = inspect.signature(entry).parameters.values()
+    return {
+        parameter.name: "required" if parameter.default is parameter.empty else parameter.default
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in given_by_the_zoo
+    }
+
+
+def describe_untrained(name: str) -> dict[str, Any]:
+    """Return size and cost of a model as published, without memory for its weights."""
+    import torch
+
+    from zoo.evaluation.complexity import count_macs, count_parameters
+    from zoo.factory import create_model
+    from zoo.registry import MODELS
+
+    with torch.device("meta"):
+        model = create_model(name)
+    side = 32 if model.config["stem"] == "cifar" else 224
+    return {
+        "name": name,
+        "input_size": [3, side, side],
+        "num_classes": model.config["num_classes"],
+        "parameters": count_parameters(model),
+        "macs": count_macs(model, (3, side, side)),
+        "options": list_options(MODELS[name]),
+    }
 
 
 def describe_weights(name: str, folder: str | None) -> dict[str, Any]:
@@ -99,20 +128,39 @@ def describe_weights(name: str, folder: str | None) -> dict[str, Any]:
 def _print(lists: dict[str, list[dict[str, Any]]]) -> None:
     from rich.table import Table
 
-    from zoo.cli.main import print_tables
-
-    tables = []
+    columns = {
+        "attention": ("name", "what it is", "options and their defaults"),
+        "models": ("name", "input", "classes", "parameters", "MACs", "options and their defaults"),
+        "data": ("name", "what it is", "options and their defaults"),
+        "weights": ("name", "attention", "data", "top-1", "of the", "parameters", "file"),
+    }
+    rows = {"attention": _summary_row, "models": _model_row, "data": _summary_row, "weights": _weights_row}
+    tables: list[Table | str] = []
     for kind, entries in lists.items():
-        if kind == "weights":
-            table = Table("name", "attention", "data", "top-1", "of the", "parameters", "file", title=kind)
-            for entry in entries:
-                table.add_row(*_weights_row(entry))
-        else:
-            table = Table("name", "what it is", "options", title=kind)
-            for entry in entries:
-                table.add_row(entry["name"], entry["summary"], ", ".join(entry["options"]))
+        if not entries:
+            tables.append(f"{kind}: none")
+            continue
+        table = Table(*columns[kind], title=kind, title_justify="left", show_lines=kind == "data")
+        for entry in entries:
+            table.add_row(*map(escape, rows[kind](entry)))
         tables.append(table)
     print_tables(*tables)
+
+
+def _summary_row(entry: dict[str, Any]) -> list[str]:
+    return [entry["name"], entry["summary"], format_options(entry["options"])]
+
+
+def _model_row(entry: dict[str, Any]) -> list[str]:
+    in_other_columns = {"in_channels", "num_classes"}
+    return [
+        entry["name"],
+        " x ".join(map(str, entry["input_size"])),
+        str(entry["num_classes"]),
+        f"{entry['parameters']:,}",
+        f"{entry['macs']:,}",
+        format_options({name: value for name, value in entry["options"].items() if name not in in_other_columns}),
+    ]
 
 
 def _weights_row(entry: dict[str, Any]) -> list[str]:

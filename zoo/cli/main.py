@@ -60,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         near = suggest(unknown[0].partition("=")[0], options)
         by_name[parsed.command].error(f"unknown argument {unknown[0]!r}.{near}")
     try:
-        return COMMANDS[parsed.command].run(parsed)
+        status: int = COMMANDS[parsed.command].run(parsed)
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -69,14 +71,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"zoo: error: {error}\n")
         return USAGE_ERROR
-
-
-def print_tables(*tables: Any) -> None:
-    """Print rich tables: as wide as the terminal, and wide enough not to cut anything where there is none."""
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    for table in tables:
-        console.print(table, highlight=False)

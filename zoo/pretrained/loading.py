@@ -152,7 +152,7 @@ def fill_model(model: nn.Module, state: Mapping[str, torch.Tensor], source: str)
     found = {name: tuple(tensor.shape) for name, tensor in state.items()}
     problems = {
         "missing": [name for name in expected if name not in found],
-        "unexpected": [name for name in found if name not in expected],
+        "unexpected": sorted(name for name in found if name not in expected),
         "of another shape": [
             f"{name} {found[name]} instead of {shape}"
             for name, shape in expected.items()
