@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
-from PIL import Image, ImageColor
+from PIL import Image, ImageColor, ImageFile
 from torch import Tensor
 from torchvision.transforms.v2 import functional as transforms
 
@@ -276,6 +276,10 @@ def count_frames(path: str | os.PathLike[str], channels: int = 3) -> int:
 
 @contextlib.contextmanager
 def _decoded(path: Path, *, draft: bool = False) -> Iterator[Image.Image]:
+    if ImageFile.LOAD_TRUNCATED_IMAGES:
+        raise ValueError(
+            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is on: it turns damaged files into grey pixels, switch it off"
+        )
     try:
         with Image.open(path) as image:
             if draft:

@@ -159,7 +159,8 @@ def find_images(folder: Path, labels: Mapping[str, int]) -> FoundImages:
     for name, label in sorted(labels.items(), key=lambda item: item[1]):
         before = len(found.paths)
         for path in _walk(folder / name):
-            if is_litter(path.name) or path.suffix.lower() not in IMAGE_SUFFIXES:
+            # Only regular files: reading from a pipe would wait for ever.
+            if is_litter(path.name) or path.suffix.lower() not in IMAGE_SUFFIXES or not path.is_file():
                 found.foreign += 1
             else:
                 found.paths.append(str(path))

@@ -136,13 +136,13 @@ class ClutteredDigits(ImageDataModule):
             fragments = digits[picked, rows, columns]
             side = np.full((count, 2), scale * _FRAGMENT_SIDE, dtype=np.float32)
             # A fragment may be cut off by the border of the image, as anything in a photograph may.
-            corners = generator.random((count, 2), dtype=np.float32) * size - side / 2
+            corners = generator.random((count, 2), dtype=np.float32) * np.float32(size) - side / np.float32(2)
             paint(canvas, fragments, corners, side, draw_colours(count, 0.3, 0.8, generator))
         stretch = np.float32(0.8) + np.float32(0.4) * generator.random((count, 2), dtype=np.float32)
         side = np.minimum(np.float32(self._digit_size) * stretch, np.float32(size))
         jitter = np.float32(self._position_jitter)
         way = np.float32(0.5) + jitter * (generator.random((count, 2), dtype=np.float32) - np.float32(0.5))
-        paint(canvas, chosen, way * (size - side), side, draw_colours(count, 0.6, 1, generator))
+        paint(canvas, chosen, way * (np.float32(size) - side), side, draw_colours(count, 0.6, 1, generator))
         if self._noise:
             canvas += np.float32(self._noise) * (2 * generator.random(canvas.shape, dtype=np.float32) - 1)
         pixels = np.clip(canvas, 0, 1) * np.float32(255) + np.float32(0.5)
