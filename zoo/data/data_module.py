@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import lightning
 import torch
@@ -106,6 +106,8 @@ class ImageDataModule(lightning.LightningDataModule, abc.ABC):
         self.class_names = tuple(class_names if demanded_class_names is None else demanded_class_names)
         self._label_map = map_labels(self.own_class_names, self.class_names)
         self._train_sampler: BatchSampler | None = None
+        self._train_loader: ResumableLoader | None = None
+        self._train_state: dict[str, Any] | None = None
         self._loaders: list[ResumableLoader] = []
 
     @property
@@ -225,6 +227,10 @@ class ImageDataModule(lightning.LightningDataModule, abc.ABC):
         if training:
             self._train_sampler = sampler
         loader = self._sets()[split].create_loader(sampler, training=training)
+        if training:
+            self._train_loader = loader
+            if self._train_state is not None:
+                loader.load_state_dict(self._train_state)
         self._loaders.append(loader)
         return loader
 
@@ -241,6 +247,22 @@ class ImageDataModule(lightning.LightningDataModule, abc.ABC):
         return self.create_loader("test")
 
     @override
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far into its epoch the training loader is; part of a checkpoint.
+
+        Lightning saves the loader's own state too, but does not hand it back when the number of steps was asked for
+        before the checkpoint was read, as every schedule that counts steps does.
+        """
+        return {} if self._train_loader is None else {"train_loader": self._train_loader.state_dict()}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next training loader continue where the checkpoint was written."""
+        self._train_state = state_dict["train_loader"]
+        if self._train_loader is not None:
+            self._train_loader.load_state_dict(self._train_state)
+
     def teardown(self, stage: str | None = None) -> None:
         """End the worker processes of all loaders."""
         for loader in self._loaders:

@@ -211,12 +211,14 @@ class EpochLog(Checkpoint):
             trainer.print(format_epoch(self.rows[-1], trainer.max_epochs))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rows so far."""
-        return {"rows": [dict(row) for row in self.rows]}
+        """Return the rows so far, and what the running epoch has counted."""
+        seconds = self._seconds + (time.perf_counter() - self._started if self._started else 0.0)
+        return {"rows": [dict(row) for row in self.rows], "num_images": self._num_images, "seconds": seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up the rows of the run that is resumed."""
         self.rows = state_dict["rows"]
+        self._num_images, self._seconds = state_dict["num_images"], state_dict["seconds"]
 
 
 def format_epoch(row: Mapping[str, float], max_epochs: int | None) -> str:

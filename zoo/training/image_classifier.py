@@ -60,6 +60,8 @@ class ImageClassifier(LightningModule):
         self.mix = create_mixing(num_classes, self.optimization.mixup_alpha, self.optimization.cutmix_alpha)
         self.train_loss = MeanMetric(nan_strategy="disable")
         self.train_top1 = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
+        for metric in (self.train_loss, self.train_top1):
+            metric.persistent(True)  # part of a checkpoint in the middle of an epoch
         self.val_loss = MeanMetric(nan_strategy="disable")
         self.val_top1 = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
 

@@ -184,6 +184,7 @@ def quiet_lightning() -> None:
         r".*treespec, LeafSpec.*",  # Lightning's own use of a deprecated torch function
         r".*smaller than the logging interval.*",  # we log once per epoch
         r".*does not have many workers.*",  # images in memory need none
+        r"Checkpoint directory .* exists and is not empty.*",  # a resumed run's own
     ):
         warnings.filterwarnings("ignore", message=message)
 
