@@ -92,3 +92,9 @@ def test_stem_decides_the_size_of_the_last_map(name, stem, size):
 def test_stages_without_a_place_are_refused():
     with pytest.raises(ValueError, match="stage 2 has no place for attention; stages with one: 1, 3, 4"):
         zoo.create_model("mobilenet_v3_small", attention="se", attention_stages=[2, 3])
+
+
+def test_mobilenet_v3_norms_are_slow_and_cushioned_as_in_its_paper():
+    model = zoo.create_model("mobilenet_v3_small", width_multiplier=0.25)
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    assert {(norm.eps, norm.momentum) for norm in norms} == {(0.001, 0.01)}
