@@ -230,7 +230,7 @@ def download_files(source: Source, root: Path) -> None:
     expected = expected_files(source)
     if all((folder / name).is_file() and calculate_md5(folder / name) == md5 for name, md5 in expected.items()):
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix=f".{source.base_folder}.", suffix=".partial") as partial:
         try:
             source(partial, download=True)
@@ -238,5 +238,6 @@ def download_files(source: Source, root: Path) -> None:
             raise ValueError(
                 f"{source.url} cannot be downloaded ({error}): unpack {source.filename} into {root} by hand"
             ) from error
+        folder.mkdir(exist_ok=True)
         for name in expected:
             (Path(partial) / source.base_folder / name).replace(folder / name)
