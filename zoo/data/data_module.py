@@ -247,7 +247,6 @@ class ImageDataModule(lightning.LightningDataModule, abc.ABC):
         return self.create_loader("test")
 
     @override
-    @override
     def state_dict(self) -> dict[str, Any]:
         """Return how far into its epoch the training loader is; part of a checkpoint.
 
@@ -263,6 +262,7 @@ class ImageDataModule(lightning.LightningDataModule, abc.ABC):
         if self._train_loader is not None:
             self._train_loader.load_state_dict(self._train_state)
 
+    @override
     def teardown(self, stage: str | None = None) -> None:
         """End the worker processes of all loaders."""
         for loader in self._loaders:
