@@ -213,6 +213,15 @@ def test_pretrained_in_a_model_that_computes_something_else_is_refused_though_th
         load_into(model, card.path)
 
 
+def test_a_card_older_than_an_option_means_the_default_of_it(folder: Path, tiny_model) -> None:
+    card_path = folder / "resnet20.digits.yaml"
+    content = read_yaml(card_path)
+    del content["model"]["shortcut"]
+    card_path.write_text(format_yaml(content))
+    load_pretrained(card_path, verify=True)
+    load_into(tiny_model, card_path)
+
+
 def test_no_socket_is_opened(folder: Path, monkeypatch) -> None:
     def refuse(*_, **__):
         raise AssertionError("a socket was opened")

@@ -1,5 +1,6 @@
 """From predictions to the figures of a report: accuracies, likelihood, calibration."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -89,7 +90,7 @@ def _check(predictions: Predictions, class_names: Sequence[str]) -> None:
     num_classes = logits.shape[1]
     if len(class_names) != num_classes:
         raise ValueError(f"the logits have {num_classes} classes, but {len(class_names)} class names are given")
-    repeated = sorted({name for name in class_names if list(class_names).count(name) > 1})
+    repeated = [name for name, count in Counter(class_names).items() if count > 1]
     if repeated:
         raise ValueError(f"class names must differ; repeated: {', '.join(repeated)}")
     broken = ~logits.isfinite().all(dim=1)

@@ -80,7 +80,8 @@ def create_evaluation_parser(card: WeightCard | None = None, data_name: str | No
     """
     parser = RunParser(
         prog="evaluate.py",
-        description="Measure trained weights on images: accuracy, calibration, cost, latency, memory.",
+        description="Measure trained weights on images: accuracy, calibration, cost, latency, memory. "
+        "With --weights, --help lists the options of the data too.",
         parser_mode="strict_yaml",
         allow_abbrev=False,
     )

@@ -51,8 +51,10 @@ def evaluate_weights(
     data.preprocessing = type(data.preprocessing).from_dict(card.preprocessing)
     data.setup()
     prepare = partial(_prepare_checked, data=data, card=card)
-    predictions = predict_dataset(model, data.create_loader(split), prepare, device=device, precision=precision)
-    data.teardown()
+    try:
+        predictions = predict_dataset(model, data.create_loader(split), prepare, device=device, precision=precision)
+    finally:
+        data.teardown()
     metrics = compute_metrics(predictions, card.class_names)
     latency = measure_latency(model, card.input_size, batch_sizes=latency_batch_sizes, device=device)
     return {

@@ -65,9 +65,11 @@ def load_into(model: nn.Module, source: Path | str, *, folder: Path | str | None
             f"the model has {config['num_classes']} classes, the weights {card.name!r} have "
             f"{card.model['num_classes']} ({card.data['name']}): pass num_classes={card.model['num_classes']}"
         )
-    differing = [name for name in {**card.model, **config} if config.get(name) != card.model.get(name)]
+    # What the card leaves out, as one older than an option does, is the default.
+    expected = to_plain(build_model(card.model).config, "model")
+    differing = [name for name in {**expected, **config} if config.get(name) != expected.get(name)]
     if differing:
-        facts = "; ".join(f"{name} is {config.get(name)!r}, not {card.model.get(name)!r}" for name in differing)
+        facts = "; ".join(f"{name} is {config.get(name)!r}, not {expected.get(name)!r}" for name in differing)
         raise ValueError(f"the model is not the one the weights {card.name!r} were trained in: {facts}")
     fill_model(model, read_tensors(card), card.name)
     return card
