@@ -221,6 +221,47 @@ class EpochLog(Checkpoint):
         self._num_images, self._seconds = state_dict["num_images"], state_dict["seconds"]
 
 
+class SaveLastAndBest(Checkpoint):
+    """Writes the last epoch, and the epoch with the highest validation accuracy, the earliest of equals.
+
+    Lightning's ``ModelCheckpoint`` skips the last epoch when it is not also the best, and forgets the best score
+    when the run's folder was moved; neither may happen to a run that can be resumed.
+
+    Args:
+        last: File of the last epoch.
+        best: File of the best epoch so far.
+    """
+
+    def __init__(self, last: Path, best: Path) -> None:
+        self.last = last
+        self.best = best
+        self.best_top1 = -1.0
+        self._validated = False
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Note that this epoch has a validation accuracy of its own."""
+        del trainer, pl_module
+        self._validated = True
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save; an accuracy that is no number is never the best."""
+        del pl_module
+        top1 = float(trainer.callback_metrics.get("val_top1", float("nan")))
+        if self._validated and top1 > self.best_top1:
+            self.best_top1 = top1
+            trainer.save_checkpoint(self.best)
+        self._validated = False
+        trainer.save_checkpoint(self.last)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best accuracy so far."""
+        return {"best_top1": self.best_top1}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up the best accuracy of the run that is resumed."""
+        self.best_top1 = state_dict["best_top1"]
+
+
 def format_epoch(row: Mapping[str, float], max_epochs: int | None) -> str:
     """Say in one line how an epoch went; accuracies in percent.
 

@@ -32,8 +32,9 @@ def finish_run(
 ) -> dict[str, Any]:
     """Test the selected and the last epoch, and write weights, card, result, predictions and curves.
 
-    The selected epoch is the one with the best validation accuracy (the earliest of equals), so the test set has
-    no say in it. Its weights are left in ``model`` and in ``weights.safetensors``; the last epoch stands beside it.
+    The selected epoch is the one with the best validation accuracy (the earliest of equals; the last when a run
+    bounded by steps never validated), so the test set has no say in it. Its weights are left in ``model`` and in
+    ``weights.safetensors``; the figures of the last epoch stand beside it.
 
     Returns:
         The content of ``result.json``.
@@ -41,7 +42,7 @@ def finish_run(
     run = RunFolder(trainer.strategy.broadcast(str(run.path)))
     device = trainer.strategy.root_device
     model.to(device)
-    epochs = {"last_epoch": run.last, "selected_epoch": run.best}
+    epochs = {"last_epoch": run.last, "selected_epoch": run.best if run.best.exists() else run.last}
     metrics: dict[str, Any] = {}
     for label, checkpoint in epochs.items():
         epoch = _load_weights(model, checkpoint)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
@@ -20,6 +19,7 @@ from zoo.training.callbacks import (
     AtomicCheckpointIO,
     EpochBar,
     EpochLog,
+    SaveLastAndBest,
     SeedEachStep,
     StopOnNonFiniteLoss,
     StopOnSignal,
@@ -152,15 +152,7 @@ def create_trainer(config: RunConfig, run: RunFolder) -> Trainer:
     callbacks += [
         StopOnSignal(run.last),
         EpochLog(run.epochs),
-        ModelCheckpoint(
-            run.checkpoints,
-            filename=run.best.stem,
-            monitor="val_top1",
-            mode="max",
-            save_last=True,
-            save_on_train_epoch_end=True,
-            enable_version_counter=False,
-        ),
+        SaveLastAndBest(run.last, run.best),
     ]
     logger = arguments.pop("logger")
     if logger is None or logger is True:
@@ -171,6 +163,7 @@ def create_trainer(config: RunConfig, run: RunFolder) -> Trainer:
         callbacks=callbacks,
         logger=logger,
         plugins=plugins,
+        enable_checkpointing=True,
         default_root_dir=run.path,
         use_distributed_sampler=False,
     )
@@ -184,7 +177,7 @@ def quiet_lightning() -> None:
         r".*treespec, LeafSpec.*",  # Lightning's own use of a deprecated torch function
         r".*smaller than the logging interval.*",  # we log once per epoch
         r".*does not have many workers.*",  # images in memory need none
-        r"Checkpoint directory .* exists and is not empty.*",  # a resumed run's own
+        r".*It is recommended to use `self.log.*sync_dist.*",  # torchmetrics has summed over the processes already
     ):
         warnings.filterwarnings("ignore", message=message)
 
