@@ -1,5 +1,10 @@
-"""From the output of a gate's last layer to a gated feature map."""
+"""Gates computed from a pooled feature map and multiplied onto it.
 
+``gate_channels`` and ``gate_positions`` are defined by one line each: ``feature_map * gate_of(pooled)``. On channels-last
+maps on the CPU the same is computed in fewer passes over memory (see ``channels_last``).
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -7,6 +12,7 @@ from torch import Tensor
 
 from zoo.functional import channels_last
 from zoo.functional.channels_last import CHANNELS, POSITIONS
+from zoo.functional.pooling import pool_over_channels, pool_over_positions
 
 
 def sigmoid_gate(logits: Tensor, *, identity_start: bool = False) -> Tensor:
@@ -19,52 +25,155 @@ def sigmoid_gate(logits: Tensor, *, identity_start: bool = False) -> Tensor:
     return 2 * gate if identity_start else gate
 
 
-def gate_channels(feature_map: Tensor, gate: Tensor) -> Tensor:
-    """Multiply each channel of a feature map by its gate; the map's dtype and memory layout are kept.
+def gate_channels(feature_map: Tensor, pooling: Sequence[str], gate_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Pool over height and width, compute a gate per channel, and multiply it onto the map.
 
-    Shape:
-        (batch, channels, height, width) and (batch, channels) -> (batch, channels, height, width)
+    Args:
+        feature_map: (batch, channels, height, width)
+        pooling: Branches, "mean" or "max".
+        gate_of: From pooled vectors (branches, batch, channels) to the gate (batch, channels), each image by itself
+            or not.
+
+    Returns:
+        The gated map, of the shape, dtype and memory layout of ``feature_map``.
+
+    >>> gate_channels(torch.full((1, 1, 1, 2), 3.0), ["mean"], lambda pooled: pooled[0] / 6).tolist()
+    [[[[1.5, 1.5]]]]
     """
-    return _apply_gate(feature_map, gate[:, :, None, None], POSITIONS)
-
-
-def gate_positions(feature_map: Tensor, gate: Tensor) -> Tensor:
-    """Multiply each position of a feature map by its gate; the map's dtype and memory layout are kept.
-
-    Shape:
-        (batch, channels, height, width) and (batch, 1, height, width) -> (batch, channels, height, width)
-    """
-    return _apply_gate(feature_map, gate, CHANNELS)
-
-
-def _apply_gate(feature_map: Tensor, gate: Tensor, over: tuple[int, ...]) -> Tensor:
-    gate = gate.to(feature_map.dtype)
     if channels_last.applies(feature_map):
-        return _ChannelsLastGate.apply(feature_map, gate, over)
-    return feature_map * gate
+        handover = _Handover()
+        *pooled, feature_map = _ChannelsLastPool.apply(feature_map, POSITIONS, tuple(pooling), handover)
+        gate = gate_of(torch.stack([vectors[:, :, 0, 0] for vectors in pooled]))[:, :, None, None]
+        return _ChannelsLastGate.apply(feature_map, gate.to(feature_map.dtype), POSITIONS, handover)
+    gate = gate_of(pool_over_positions(feature_map, pooling))
+    return feature_map * gate[:, :, None, None].to(feature_map.dtype)
+
+
+def gate_positions(feature_map: Tensor, pooling: Sequence[str], gate_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Pool over the channels, compute a gate per position, and multiply it onto the map.
+
+    Args:
+        feature_map: (batch, channels, height, width)
+        pooling: Branches, "mean" or "max".
+        gate_of: From pooled maps (batch, branches, height, width) to the gate (batch, 1, height, width).
+
+    Returns:
+        The gated map, of the shape, dtype and memory layout of ``feature_map``.
+
+    >>> gate_positions(torch.full((1, 2, 1, 1), 3.0), ["max"], lambda pooled: pooled / 6).flatten().tolist()
+    [1.5, 1.5]
+    """
+    if channels_last.applies(feature_map):
+        handover = _Handover()
+        *pooled, feature_map = _ChannelsLastPool.apply(feature_map, CHANNELS, tuple(pooling), handover)
+        gate = gate_of(torch.cat(pooled, dim=1))
+        return _ChannelsLastGate.apply(feature_map, gate.to(feature_map.dtype), CHANNELS, handover)
+    gate = gate_of(pool_over_channels(feature_map, pooling))
+    return feature_map * gate.to(feature_map.dtype)
+
+
+class _Handover:
+    """What the backward of a gate leaves for the backward of its pooling: one pass then writes the sum of both."""
+
+    def __init__(self) -> None:
+        self.gradient: Tensor | None = None
+        self.gate: Tensor | None = None
+
+    def take(self) -> tuple[Tensor | None, Tensor | None]:
+        gradient, gate = self.gradient, self.gate
+        self.gradient = self.gate = None
+        return gradient, gate
+
+
+class _ChannelsLastPool(torch.autograd.Function):
+    """Pool over the axes ``over``, keeping them with size 1; the last output is the map, on its way to the gate."""
+
+    @staticmethod
+    def forward(
+        feature_map: Tensor, over: tuple[int, ...], pooling: tuple[str, ...], handover: _Handover
+    ) -> tuple[Tensor, ...]:
+        pooled = []
+        for branch in pooling:
+            reduce = channels_last.reduce_sum if branch == "mean" else channels_last.reduce_max
+            reduced = torch.cat([reduce(feature_map[images], over) for images in channels_last.slices(feature_map)])
+            pooled.append(reduced / _count(feature_map, over) if branch == "mean" else reduced)
+        return *pooled, feature_map.view_as(feature_map)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        feature_map, ctx.over, ctx.pooling, ctx.handover = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(feature_map, *output[:-1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, None, None, None]:
+        feature_map, *pooled = ctx.saved_tensors
+        over, pooling = ctx.over, ctx.pooling
+        if torch.is_grad_enabled():  # A gradient that will itself be differentiated comes from the plain operations.
+            outputs, pull_back = torch.func.vjp(lambda inputs: _define_pool(inputs, over, pooling), feature_map)
+            pairs = zip(outputs, gradients, strict=True)
+            filled = tuple(torch.zeros_like(output) if given is None else given for output, given in pairs)
+            return pull_back(filled)[0], None, None, None
+        *of_pooled, passed_through = gradients
+        through_gate, gate = ctx.handover.take()
+        total = torch.empty_like(feature_map)
+        for images in channels_last.slices(feature_map):
+            part, so_far = feature_map[images], total[images]
+            if through_gate is None:
+                so_far.zero_()
+            else:
+                torch.mul(through_gate[images], channels_last.expand(gate[images], part, over), out=so_far)
+            for branch, result, gradient in zip(pooling, pooled, of_pooled, strict=True):
+                if gradient is None:
+                    continue
+                if branch == "mean":
+                    so_far += channels_last.expand(gradient[images] / _count(feature_map, over), part, over)
+                else:
+                    is_maximum = channels_last.equals(part, channels_last.expand(result[images], part, over))
+                    share = gradient[images] / channels_last.reduce_sum(is_maximum, over)
+                    so_far.addcmul_(is_maximum, channels_last.expand(share, part, over))
+        if passed_through is not None:
+            total += passed_through
+        return total, None, None, None
 
 
 class _ChannelsLastGate(torch.autograd.Function):
-    """``feature_map * gate`` in long passes over channels-last memory, the gate being of size 1 along ``over``."""
+    """``feature_map * gate``, the gate being of size 1 along ``over``."""
 
     @staticmethod
-    def forward(feature_map: Tensor, gate: Tensor, over: tuple[int, ...]) -> Tensor:
-        return feature_map * channels_last.expand(gate, feature_map, over)
+    def forward(feature_map: Tensor, gate: Tensor, over: tuple[int, ...], handover: _Handover) -> Tensor:
+        product = torch.empty_like(feature_map)
+        for images in channels_last.slices(feature_map):
+            part = feature_map[images]
+            torch.mul(part, channels_last.expand(gate[images], part, over), out=product[images])
+        return product
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        feature_map, gate, ctx.over = inputs
+        feature_map, gate, ctx.over, ctx.handover = inputs
         ctx.save_for_backward(feature_map, gate)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
         feature_map, gate = ctx.saved_tensors
-        if torch.is_grad_enabled():  # A gradient that will itself be differentiated comes from the definition.
-            return *torch.func.vjp(torch.mul, feature_map, gate)[1](gradient), None
+        if torch.is_grad_enabled():  # A gradient that will itself be differentiated comes from the plain operations.
+            return *torch.func.vjp(torch.mul, feature_map, gate)[1](gradient), None, None
         gradient = gradient.contiguous(memory_format=torch.channels_last)
-        to_map = to_gate = None
-        if ctx.needs_input_grad[0]:
-            to_map = gradient * channels_last.expand(gate, feature_map, ctx.over)
-        if ctx.needs_input_grad[1]:
-            to_gate = channels_last.reduce_sum(gradient * feature_map, ctx.over)
-        return to_map, to_gate, None
+        ctx.handover.gradient, ctx.handover.gate = gradient, gate
+        to_gate = [
+            channels_last.reduce_product(gradient[images], feature_map[images], ctx.over)
+            for images in channels_last.slices(feature_map)
+        ]
+        return None, torch.cat(to_gate), None, None
+
+
+def _define_pool(feature_map: Tensor, over: tuple[int, ...], pooling: tuple[str, ...]) -> tuple[Tensor, ...]:
+    pooled = (
+        feature_map.mean(over, keepdim=True) if branch == "mean" else feature_map.amax(over, keepdim=True)
+        for branch in pooling
+    )
+    return *pooled, feature_map
+
+
+def _count(feature_map: Tensor, over: tuple[int, ...]) -> int:
+    return feature_map.shape[1] if over == CHANNELS else feature_map.shape[2] * feature_map.shape[3]

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from zoo.functional.gating import gate_channels, gate_positions, sigmoid_gate
-from zoo.functional.pooling import pool_over_channels, pool_over_positions
 from zoo.functional.validation import check_feature_map_width, check_flag, check_pooling
 from zoo.layers.bottleneck_mlp import BottleneckMLP
 from zoo.layers.spatial_conv_norm import SpatialConvNorm
@@ -68,10 +67,11 @@ class ConvolutionalBlockAttentionModule(nn.Module):
 
     def forward(self, feature_map: Tensor) -> Tensor:
         check_feature_map_width(feature_map.shape[1], self.channels)
-        channel_logits = self.mlp(pool_over_positions(feature_map, self.pooling)).sum(0)
-        channel_gate = sigmoid_gate(channel_logits, identity_start=self.identity_start)
-        channel_gated = gate_channels(feature_map, channel_gate)
+        channel_gated = gate_channels(feature_map, self.pooling, self._channel_gate)
+        return gate_positions(channel_gated, self.pooling, self._spatial_gate)
 
-        spatial_logits = self.spatial(pool_over_channels(channel_gated, self.pooling))
-        spatial_gate = sigmoid_gate(spatial_logits, identity_start=self.identity_start)
-        return gate_positions(channel_gated, spatial_gate)
+    def _channel_gate(self, pooled: Tensor) -> Tensor:
+        return sigmoid_gate(self.mlp(pooled).sum(0), identity_start=self.identity_start)
+
+    def _spatial_gate(self, pooled: Tensor) -> Tensor:
+        return sigmoid_gate(self.spatial(pooled), identity_start=self.identity_start)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from zoo.functional.gating import gate_channels, sigmoid_gate
-from zoo.functional.pooling import pool_over_positions
 from zoo.functional.validation import check_feature_map_width, check_flag, check_pooling
 from zoo.layers.bottleneck_mlp import BottleneckMLP
 from zoo.registry import ATTENTION
@@ -62,6 +61,7 @@ class CBAMChannelGate(nn.Module):
 
     def forward(self, feature_map: Tensor) -> Tensor:
         check_feature_map_width(feature_map.shape[1], self.channels)
-        logits = self.mlp(pool_over_positions(feature_map, self.pooling)).sum(0)
-        gate = sigmoid_gate(logits, identity_start=self.identity_start)
-        return gate_channels(feature_map, gate)
+        return gate_channels(feature_map, self.pooling, self._gate)
+
+    def _gate(self, pooled: Tensor) -> Tensor:
+        return sigmoid_gate(self.mlp(pooled).sum(0), identity_start=self.identity_start)

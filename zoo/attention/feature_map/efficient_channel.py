@@ -5,7 +5,6 @@ import math
 from torch import Tensor, nn
 
 from zoo.functional.gating import gate_channels, sigmoid_gate
-from zoo.functional.pooling import pool_over_positions
 from zoo.functional.validation import (
     check_feature_map_width,
     check_flag,
@@ -57,6 +56,8 @@ class EfficientChannelAttention(nn.Module):
 
     def forward(self, feature_map: Tensor) -> Tensor:
         check_feature_map_width(feature_map.shape[1], self.channels)
-        (squeezed,) = pool_over_positions(feature_map, ("mean",))
-        gate = sigmoid_gate(self.conv(squeezed[:, None, :])[:, 0, :], identity_start=self.identity_start)
-        return gate_channels(feature_map, gate)
+        return gate_channels(feature_map, ("mean",), self._gate)
+
+    def _gate(self, pooled: Tensor) -> Tensor:
+        (squeezed,) = pooled
+        return sigmoid_gate(self.conv(squeezed[:, None, :])[:, 0, :], identity_start=self.identity_start)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from zoo.functional.gating import gate_positions, sigmoid_gate
-from zoo.functional.pooling import pool_over_channels
 from zoo.functional.validation import check_feature_map_width, check_flag, check_pooling, check_positive_int
 from zoo.layers.spatial_conv_norm import SpatialConvNorm
 from zoo.registry import ATTENTION
@@ -55,5 +54,7 @@ class SpatialGate(nn.Module):
 
     def forward(self, feature_map: Tensor) -> Tensor:
         check_feature_map_width(feature_map.shape[1], self.channels)
-        logits = self.spatial(pool_over_channels(feature_map, self.pooling))
-        return gate_positions(feature_map, sigmoid_gate(logits, identity_start=self.identity_start))
+        return gate_positions(feature_map, self.pooling, self._gate)
+
+    def _gate(self, pooled: Tensor) -> Tensor:
+        return sigmoid_gate(self.spatial(pooled), identity_start=self.identity_start)

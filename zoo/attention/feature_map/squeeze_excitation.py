@@ -3,7 +3,6 @@
 from torch import Tensor, nn
 
 from zoo.functional.gating import gate_channels, sigmoid_gate
-from zoo.functional.pooling import pool_over_positions
 from zoo.functional.validation import check_feature_map_width, check_flag
 from zoo.layers.bottleneck_mlp import BottleneckMLP
 from zoo.registry import ATTENTION
@@ -56,6 +55,8 @@ class SqueezeExcitation(nn.Module):
 
     def forward(self, feature_map: Tensor) -> Tensor:
         check_feature_map_width(feature_map.shape[1], self.channels)
-        (squeezed,) = pool_over_positions(feature_map, ("mean",))
-        gate = sigmoid_gate(self.mlp(squeezed), identity_start=self.identity_start)
-        return gate_channels(feature_map, gate)
+        return gate_channels(feature_map, ("mean",), self._gate)
+
+    def _gate(self, pooled: Tensor) -> Tensor:
+        (squeezed,) = pooled
+        return sigmoid_gate(self.mlp(squeezed), identity_start=self.identity_start)
