@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 import sys
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,8 @@ from typing_extensions import override
 from zoo.data.batches import Batch, BatchSampler, ResumableLoader
 from zoo.preprocessing import Preprocessing, count_frames, open_image, resize_box
 
+# After so many seconds without a batch it is looked whether the workers still live.
+_POLL_S = 2.0
 _checked: dict[tuple[str, int, int, int], "FileFacts"] = {}
 
 
@@ -224,7 +227,7 @@ class FileLoader(ResumableLoader):
             num_workers=num_workers,
             collate_fn=stack_images,
             persistent_workers=parallel and keep_workers,
-            timeout=timeout_s if parallel else 0,
+            timeout=min(_POLL_S, timeout_s) if parallel else 0,
             multiprocessing_context=worker_context() if parallel else None,
             pin_memory=torch.cuda.is_available(),
             # Its own generator: otherwise every pass would take a number from the global one.
@@ -246,15 +249,20 @@ class FileLoader(ResumableLoader):
                 _end_workers(iterator)
 
     def _next(self, iterator: Iterator[Tensor | str]) -> Tensor | str:
-        try:
-            return next(iterator)
-        except RuntimeError as error:
-            self.close()
-            _end_workers(iterator)
-            raise RuntimeError(
-                f"a worker process that decodes images was killed or gave no batch within {self._timeout_s:g} s "
-                f"({error}); a file on a slow or lost disk, or too little memory for {self._loader.num_workers} workers"
-            ) from error
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return next(iterator)
+            except RuntimeError as error:
+                # Raised when a worker has died, or has been silent for a moment; then it is asked again.
+                if "timed out" in str(error) and time.monotonic() < deadline:
+                    continue
+                self.close()
+                _end_workers(iterator)
+                raise RuntimeError(
+                    f"a worker process that decodes images died or gave no batch within {self._timeout_s:g} s ({error}); "
+                    f"a file on a slow or lost disk, or too little memory for {self._loader.num_workers} workers"
+                ) from error
 
     @override
     def close(self) -> None:
