@@ -21,6 +21,7 @@ from zoo.pretrained import load_pretrained
 SCRIPT = Path(__file__).resolve().parent.parent / "evaluate.py"
 DIGIT_OPTIONS = {"num_images": 300, "clutter": 0}
 QUICK = ["--latency_batch_sizes", "[1,2]"]
+HERE = ["--data.num_workers", "0"]
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +150,7 @@ def test_labels_of_a_folder_follow_the_classes_of_the_card_by_name(
 ) -> None:
     path = tree_weights(["cedar", "ash", "beech"])
     output = str(tmp_path / "report.json")
-    assert script.main(["--weights", path, "--data.root", str(image_folder), "--output", output, *QUICK]) == 0
+    assert script.main(["--weights", path, "--data.root", str(image_folder), "--output", output, *QUICK, *HERE]) == 0
     printed = capsys.readouterr().out
     metrics = json.loads(Path(output).read_text())["metrics"]
     assert metrics["num_per_class"] == {"cedar": 3, "ash": 1, "beech": 2}
@@ -166,7 +167,7 @@ def test_labels_of_a_folder_follow_the_classes_of_the_card_by_name(
 def test_images_are_prepared_as_the_card_says_not_as_the_data_would(
     script, image_folder: Path, tree_weights, tmp_path: Path
 ) -> None:
-    words = ["--weights", tree_weights(["ash", "beech", "cedar"]), "--data.root", str(image_folder), *QUICK]
+    words = ["--weights", tree_weights(["ash", "beech", "cedar"]), "--data.root", str(image_folder), *QUICK, *HERE]
     output = tmp_path / "report.json"
     assert script.main([*words, "--data.image_size", "64", "--output", str(output)]) == 0
     description = json.loads(output.read_text())["data"]["description"]

@@ -78,9 +78,9 @@ def test_the_command_line_starts_without_what_it_does_not_need() -> None:
     assert done.stdout.endswith("}\n[]\n"), done.stderr
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_stops_early_is_no_error(monkeypatch, unbuffered: str) -> None:
-    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+def test_a_reader_that_stops_early_is_no_error(monkeypatch) -> None:
+    # Buffered output fails only when it is flushed, after the command has run.
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     reader, writer = os.pipe()
     os.close(reader)
     code = "import sys; from zoo.cli import main; sys.exit(main(['describe', 'resnet20', '--json']))"

@@ -194,7 +194,7 @@ def test_weights_load_in_another_process_without_lightning_torchvision_or_torchm
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small"])
-@pytest.mark.parametrize("attention", [None, "none", "se", "cbam", "eca"])
+@pytest.mark.parametrize("attention", [None, "none", "cbam"])
 def test_models_of_other_kinds_save_and_load(tmp_path: Path, save_tiny_weights, name: str, attention) -> None:
     model = zoo.create_model(name, attention=attention, num_classes=10, stem="cifar", width_multiplier=0.25)
     save_tiny_weights(tmp_path / "a.yaml", model)
