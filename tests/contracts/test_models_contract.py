@@ -60,22 +60,24 @@ def test_one_step_of_sgd_reaches_every_parameter(name, attention):
 
 @pytest.mark.parametrize("attention", ATTENTION)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_pair_is_built_as_its_config_says(name, attention):
+def test_every_pair_has_its_gates_in_slots_named_attention(name, attention):
     with torch.device("meta"):
         model = create_model(name, attention=attention)
+    slots = [key for key, _ in model.named_modules() if key.rpartition(".")[2] == "attention"]
+    assert [place.name for place in model.attention_places()] == slots
+    assert bool(slots) == (attention not in (None, "none") or (attention is None and name.startswith("mobilenet_v3")))
+
+
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize("name", REPRESENTATIVES)
+def test_a_config_makes_the_same_network_again(name, attention):
+    with torch.device("meta"):
+        model = create_model(name, attention=attention, in_channels=1, width_multiplier=0.5)
         again = create_model(**model.config)
     assert again.config == model.config
-    assert again.config["name"] == name
+    assert model.config["name"] == name
     shapes = {key: value.shape for key, value in model.state_dict().items()}
     assert {key: value.shape for key, value in again.state_dict().items()} == shapes
-    for place in model.attention_places():
-        assert place.name.rpartition(".")[2] == "attention"
-        assert isinstance(model.get_submodule(place.name), nn.Module)
-    if attention not in (None, "none"):
-        assert model.attention_places()
-        assert {place.name for place in model.attention_places()} == {
-            key for key, _ in model.named_modules() if key.endswith(".attention")
-        }
 
 
 @pytest.mark.parametrize("attention", [None, "cbam"])
@@ -167,7 +169,6 @@ class TestBehaviour:
     ("name", "attention"),
     [
         ("resnet20", "cbam"),
-        ("resnet50", None),
         ("mobilenet_v1", None),
         ("mobilenet_v2", None),
         ("mobilenet_v3_small", None),

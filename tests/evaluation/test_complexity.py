@@ -117,6 +117,13 @@ def test_fused_attention_operators_are_counted(operator):
     assert count_macs(Attend(lambda *tokens: operator(*tokens, *more)), (1, 1, 64)) * 2 == 19_870_208
 
 
+def test_values_may_be_of_another_width_than_keys():
+    operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    fused = Attend(lambda query, key, value: operator(query, key, value[..., :16]))
+    plain = Attend(lambda query, key, value: (query @ key.mT).softmax(-1) @ value[..., :16])
+    assert count_macs(fused, (1, 1, 64)) == count_macs(plain, (1, 1, 64)) == 2 * 197 * 197 * (64 + 16)
+
+
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("context", [torch.no_grad, torch.enable_grad, torch.inference_mode])
 def test_mode_and_gradients_do_not_change_the_count(training, context):

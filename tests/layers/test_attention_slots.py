@@ -27,6 +27,12 @@ def test_a_gate_draws_nothing_from_the_stream_of_the_backbone():
     assert next_number(None) == next_number(lambda channels: nn.Linear(channels, channels))
 
 
+def test_a_gate_does_not_draw_the_numbers_that_the_backbone_draws_next():
+    torch.manual_seed(0)
+    build = AttentionSlots(lambda channels: nn.Linear(channels, channels)).slot("a.attention", 1)
+    assert not torch.equal(build(8).weight, nn.Linear(8, 8).weight)
+
+
 def test_gates_differ_from_each_other_and_follow_the_seed():
     def weights(seed):
         torch.manual_seed(seed)
