@@ -1,0 +1,1 @@
+"""Functions the attentions and models are made of."""

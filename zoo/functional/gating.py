@@ -1,7 +1,7 @@
 """Gates computed from a pooled feature map and multiplied onto it.
 
-``gate_channels`` and ``gate_positions`` are defined by one line each: ``feature_map * gate_of(pooled)``. On channels-last
-maps on the CPU the same is computed in fewer passes over memory (see ``channels_last``).
+``gate_channels`` and ``gate_positions`` are defined by one line each: ``feature_map * gate_of(pooled)``. On
+channels-last maps on the CPU the same is computed in fewer passes over memory (see ``channels_last``).
 """
 
 from collections.abc import Callable, Sequence
@@ -90,7 +90,7 @@ class _ChannelsLastPool(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        feature_map: Tensor, over: tuple[int, ...], pooling: tuple[str, ...], handover: _Handover
+        feature_map: Tensor, over: tuple[int, ...], pooling: tuple[str, ...], _handover: _Handover
     ) -> tuple[Tensor, ...]:
         pooled = []
         for branch in pooling:
@@ -110,28 +110,30 @@ class _ChannelsLastPool(torch.autograd.Function):
         feature_map, *pooled = ctx.saved_tensors
         over, pooling = ctx.over, ctx.pooling
         if torch.is_grad_enabled():  # A gradient that will itself be differentiated comes from the plain operations.
-            outputs, pull_back = torch.func.vjp(lambda inputs: _define_pool(inputs, over, pooling), feature_map)
-            pairs = zip(outputs, gradients, strict=True)
-            filled = tuple(torch.zeros_like(output) if given is None else given for output, given in pairs)
+            outputs, pull_back, *_ = torch.func.vjp(lambda inputs: _define_pool(inputs, over, pooling), feature_map)
+            filled = tuple(
+                torch.zeros_like(output) if gradient is None else gradient
+                for output, gradient in zip(outputs, gradients, strict=True)
+            )
             return pull_back(filled)[0], None, None, None
         *of_pooled, passed_through = gradients
+        of_branch = dict(zip(pooling, of_pooled, strict=True))
         through_gate, gate = ctx.handover.take()
         total = torch.empty_like(feature_map)
         for images in channels_last.slices(feature_map):
             part, so_far = feature_map[images], total[images]
-            if through_gate is None:
-                so_far.zero_()
+            share = feature_map.new_zeros(())
+            if (of_mean := of_branch.get("mean")) is not None:
+                share = channels_last.expand(of_mean[images] / _count(feature_map, over), part, over)
+            if through_gate is None or gate is None:
+                so_far.copy_(share)
             else:
-                torch.mul(through_gate[images], channels_last.expand(gate[images], part, over), out=so_far)
-            for branch, result, gradient in zip(pooling, pooled, of_pooled, strict=True):
-                if gradient is None:
-                    continue
-                if branch == "mean":
-                    so_far += channels_last.expand(gradient[images] / _count(feature_map, over), part, over)
-                else:
-                    is_maximum = channels_last.equals(part, channels_last.expand(result[images], part, over))
-                    share = gradient[images] / channels_last.reduce_sum(is_maximum, over)
-                    so_far.addcmul_(is_maximum, channels_last.expand(share, part, over))
+                torch.addcmul(share, through_gate[images], channels_last.expand(gate[images], part, over), out=so_far)
+            if (of_max := of_branch.get("max")) is not None:
+                maximum = pooled[pooling.index("max")][images]
+                is_maximum = channels_last.equals(part, channels_last.expand(maximum, part, over))
+                share = of_max[images] / channels_last.reduce_sum(is_maximum, over)
+                so_far.addcmul_(is_maximum, channels_last.expand(share, part, over))
         if passed_through is not None:
             total += passed_through
         return total, None, None, None
@@ -141,7 +143,7 @@ class _ChannelsLastGate(torch.autograd.Function):
     """``feature_map * gate``, the gate being of size 1 along ``over``."""
 
     @staticmethod
-    def forward(feature_map: Tensor, gate: Tensor, over: tuple[int, ...], handover: _Handover) -> Tensor:
+    def forward(feature_map: Tensor, gate: Tensor, over: tuple[int, ...], _handover: _Handover) -> Tensor:
         product = torch.empty_like(feature_map)
         for images in channels_last.slices(feature_map):
             part = feature_map[images]
@@ -149,7 +151,7 @@ class _ChannelsLastGate(torch.autograd.Function):
         return product
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
         feature_map, gate, ctx.over, ctx.handover = inputs
         ctx.save_for_backward(feature_map, gate)
 

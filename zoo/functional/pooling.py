@@ -24,7 +24,9 @@ def pool_over_positions(feature_map: Tensor, pooling: Sequence[str] = ("mean", "
     >>> pool_over_positions(torch.tensor([[[[1.0, 2.0], [3.0, 6.0]]]])).flatten().tolist()
     [3.0, 6.0]
     """
-    return torch.stack([feature_map.mean((2, 3)) if branch == "mean" else feature_map.amax((2, 3)) for branch in pooling])
+    return torch.stack(
+        [feature_map.mean((2, 3)) if branch == "mean" else feature_map.amax((2, 3)) for branch in pooling]
+    )
 
 
 def pool_over_channels(feature_map: Tensor, pooling: Sequence[str] = ("mean", "max")) -> Tensor:

@@ -33,6 +33,7 @@ class SpatialConvNorm(nn.Module):
             nn.init.zeros_(self.norm.weight)
 
     def forward(self, maps: Tensor) -> Tensor:
+        """Return one map of logits."""
         logits = self.conv(maps)
         if self.training and logits.numel() == 1:
             norm = self.norm

@@ -66,6 +66,7 @@ class ConvolutionalBlockAttentionModule(nn.Module):
         self.spatial = SpatialConvNorm(len(self.pooling), kernel_size=kernel_size, zero_output=identity_start)
 
     def forward(self, feature_map: Tensor) -> Tensor:
+        """Return the gated feature map."""
         check_feature_map_width(feature_map.shape[1], self.channels)
         channel_gated = gate_channels(feature_map, self.pooling, self._channel_gate)
         return gate_positions(channel_gated, self.pooling, self._spatial_gate)

@@ -60,6 +60,7 @@ class CBAMChannelGate(nn.Module):
         )
 
     def forward(self, feature_map: Tensor) -> Tensor:
+        """Return the gated feature map."""
         check_feature_map_width(feature_map.shape[1], self.channels)
         return gate_channels(feature_map, self.pooling, self._gate)
 

@@ -55,6 +55,7 @@ class EfficientChannelAttention(nn.Module):
             nn.init.zeros_(self.conv.weight)
 
     def forward(self, feature_map: Tensor) -> Tensor:
+        """Return the gated feature map."""
         check_feature_map_width(feature_map.shape[1], self.channels)
         return gate_channels(feature_map, ("mean",), self._gate)
 

@@ -53,6 +53,7 @@ class SpatialGate(nn.Module):
         self.spatial = SpatialConvNorm(len(self.pooling), kernel_size=kernel_size, zero_output=identity_start)
 
     def forward(self, feature_map: Tensor) -> Tensor:
+        """Return the gated feature map."""
         check_feature_map_width(feature_map.shape[1], self.channels)
         return gate_positions(feature_map, self.pooling, self._gate)
 
