@@ -35,6 +35,7 @@ class ClutteredDigits(ImageDataModule):
     images.
 
     The images depend on the options and on ``seed`` alone: the same on every machine, whatever the seed of the run.
+    Other ``clutter``, ``noise`` or ``position_jitter`` leave the rest of each image as it was: results can be paired.
 
     Args:
         image_size: Side of an image in pixels.
@@ -60,8 +61,8 @@ class ClutteredDigits(ImageDataModule):
         num_images: int = 12_000,
         digit_size: int = 20,
         position_jitter: float = 1.0,
-        clutter: int = 3,
-        noise: float = 0.05,
+        clutter: int = 5,
+        noise: float = 0.1,
         seed: int = 0,
         batch_size: int = 128,
         eval_batch_size: int = 512,
@@ -104,14 +105,16 @@ class ClutteredDigits(ImageDataModule):
         image_sets: dict[Split, ImageSet] = {}
         for number, split in enumerate(SPLITS):
             digits, digit_labels = sources[split]
-            generator = np.random.default_rng([self._seed, number])
-            images, labels = self._draw_images(digits, digit_labels, counts[split], generator)
+            # A stream for each part, so that more clutter or less noise leaves everything else as it was.
+            streams = [np.random.default_rng([self._seed, number, part]) for part in range(3 + self._clutter)]
+            images, labels = self._draw_images(digits, digit_labels, counts[split], streams)
             image_sets[split] = TensorSet(torch.from_numpy(images), torch.from_numpy(labels), split)
         return image_sets
 
     def _draw_images(
-        self, digits: Array, digit_labels: npt.NDArray[np.int64], count: int, generator: np.random.Generator
+        self, digits: Array, digit_labels: npt.NDArray[np.int64], count: int, streams: list[np.random.Generator]
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        generator = streams[0]
         labels = generator.permutation(np.arange(count, dtype=np.int64) % 10)
         by_label = np.argsort(digit_labels, kind="stable")
         first = np.searchsorted(digit_labels[by_label], np.arange(11))
@@ -120,15 +123,16 @@ class ClutteredDigits(ImageDataModule):
         images = np.empty((count, self._size, self._size, 3), dtype=np.uint8)
         for start in range(0, count, _CHUNK):
             part = slice(start, start + _CHUNK)
-            images[part] = self._draw_chunk(digits, digits[chosen[part]], generator)
+            images[part] = self._draw_chunk(digits, digits[chosen[part]], streams)
         return images, labels
 
-    def _draw_chunk(self, digits: Array, chosen: Array, generator: np.random.Generator) -> npt.NDArray[np.uint8]:
+    def _draw_chunk(self, digits: Array, chosen: Array, streams: list[np.random.Generator]) -> npt.NDArray[np.uint8]:
         """Paint background, fragments, digit and noise; float32 sums in a fixed order, so equal on every machine."""
         count, size = len(chosen), self._size
-        canvas = draw_background(count, size, generator)
+        of_digit, of_background, of_noise, *of_fragments = streams
+        canvas = draw_background(count, size, of_background)
         scale = np.float32(self._digit_size / _SOURCE_SIDE)
-        for _ in range(self._clutter):
+        for generator in of_fragments:
             corner = generator.integers(0, _SOURCE_SIDE - _FRAGMENT_SIDE + 1, size=(2, count, 1, 1))
             inside = np.arange(_FRAGMENT_SIDE)
             rows, columns = corner[0] + inside[:, None], corner[1] + inside[None, :]
@@ -138,13 +142,13 @@ class ClutteredDigits(ImageDataModule):
             # A fragment may be cut off by the border of the image, as anything in a photograph may.
             corners = generator.random((count, 2), dtype=np.float32) * np.float32(size) - side / np.float32(2)
             paint(canvas, fragments, corners, side, draw_colours(count, 0.3, 0.8, generator))
-        stretch = np.float32(0.8) + np.float32(0.4) * generator.random((count, 2), dtype=np.float32)
+        stretch = np.float32(0.8) + np.float32(0.4) * of_digit.random((count, 2), dtype=np.float32)
         side = np.minimum(np.float32(self._digit_size) * stretch, np.float32(size))
         jitter = np.float32(self._position_jitter)
-        way = np.float32(0.5) + jitter * (generator.random((count, 2), dtype=np.float32) - np.float32(0.5))
-        paint(canvas, chosen, way * (np.float32(size) - side), side, draw_colours(count, 0.6, 1, generator))
+        way = np.float32(0.5) + jitter * (of_digit.random((count, 2), dtype=np.float32) - np.float32(0.5))
+        paint(canvas, chosen, way * (np.float32(size) - side), side, draw_colours(count, 0.6, 1, of_digit))
         if self._noise:
-            canvas += np.float32(self._noise) * (2 * generator.random(canvas.shape, dtype=np.float32) - 1)
+            canvas += np.float32(self._noise) * (2 * of_noise.random(canvas.shape, dtype=np.float32) - 1)
         pixels = np.clip(canvas, 0, 1) * np.float32(255) + np.float32(0.5)
         return np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)).astype(np.uint8)
 

@@ -260,8 +260,9 @@ class FileLoader(ResumableLoader):
                 self.close()
                 _end_workers(iterator)
                 raise RuntimeError(
-                    f"a worker process that decodes images died or gave no batch within {self._timeout_s:g} s ({error}); "
-                    f"a file on a slow or lost disk, or too little memory for {self._loader.num_workers} workers"
+                    f"a worker process that decodes images died or gave no batch within {self._timeout_s:g} s "
+                    f"({error}): a file on a slow or lost disk, or too little memory for "
+                    f"{self._loader.num_workers} workers"
                 ) from error
 
     @override
