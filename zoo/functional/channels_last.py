@@ -24,7 +24,18 @@ _MAX_CHANNELS_FOR_DIAGONAL = 64  # Up to here a product of all channel pairs cos
 
 
 def applies(feature_map: Tensor) -> bool:
-    """Return whether a map is worth the long passes: on the CPU, channels last, of a dtype with fast arithmetic.
+    """Return whether a map is worth the long passes: on the CPU, channels last, of a dtype with fast arithmetic."""
+    return (
+        runs_eagerly_on_cpu(feature_map)
+        and feature_map.dtype in _DTYPES
+        and feature_map.dim() == 4
+        and feature_map.numel() > 0
+        and feature_map.is_contiguous(memory_format=torch.channels_last)
+    )
+
+
+def runs_eagerly_on_cpu(tensor: Tensor) -> bool:
+    """Return whether operations on a CPU tensor run as they are called.
 
     Compilers, exporters and dispatch modes (operation counters, fake tensors) see the plain definitions instead.
     """
@@ -32,11 +43,7 @@ def applies(feature_map: Tensor) -> bool:
         not torch.compiler.is_compiling()
         and not torch.jit.is_tracing()
         and not is_in_torch_dispatch_mode()
-        and feature_map.device.type == "cpu"
-        and feature_map.dtype in _DTYPES
-        and feature_map.dim() == 4
-        and feature_map.numel() > 0
-        and feature_map.is_contiguous(memory_format=torch.channels_last)
+        and tensor.device.type == "cpu"
     )
 
 

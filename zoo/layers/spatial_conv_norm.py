@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
+from zoo.functional.narrow_convolution import narrow_convolution, narrow_convolution_applies
 from zoo.functional.validation import check_odd_kernel_size
 
 
@@ -34,7 +35,10 @@ class SpatialConvNorm(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Return one map of logits."""
-        logits = self.conv(maps)
+        if narrow_convolution_applies(maps, self.conv.weight):
+            logits = narrow_convolution(maps, self.conv.weight)
+        else:
+            logits = self.conv(maps)
         if self.training and logits.numel() == 1:
             norm = self.norm
             return functional.batch_norm(
