@@ -50,6 +50,8 @@ def train(arguments: list[str]) -> int:
         kept = f"the last good checkpoint is {run.checkpoint}" if run.checkpoint else "no epoch was completed"
         print(f"train.py: error: {error}; {kept}", file=sys.stderr)
         return 1
+    except OSError as error:
+        raise OSError(f"{error}; what was saved before is whole, go on with {run.resume_command}") from error
 
     result = finish_run(config, run, trainer, data, model)
     if trainer.is_global_zero:

@@ -1,6 +1,7 @@
 """The typed, frozen description of one training run, read from YAML and the command line."""
 
 import dataclasses
+import difflib
 import inspect
 import itertools
 import re
@@ -223,18 +224,13 @@ def suggest_option(key: str, options: Sequence[str]) -> str:
     key = key.replace("-", "_")
     synonyms = {"lr": "peak_lr", "learning_rate": "peak_lr", "epochs": "max_epochs", "max_epoch": "max_epochs"}
     leaf = synonyms.get(key.rsplit(".", 1)[-1], key.rsplit(".", 1)[-1])
-    same_leaf = [option for option in options if option.rsplit(".", 1)[-1] == leaf]
-    if same_leaf:
-        return f"Did you mean {same_leaf[0]!r}?"
-    nearest = suggest(key, list(options)).strip()
-    if nearest:
-        return nearest
-    by_leaf = {option.rsplit(".", 1)[-1]: option for option in options}
-    near_leaf = suggest(leaf, list(by_leaf)).strip()
-    for name, option in by_leaf.items():
-        if near_leaf == f"Did you mean {name!r}?":
-            return f"Did you mean {option!r}?"
-    return ""
+    leaves = {option.rsplit(".", 1)[-1] for option in options}
+    near_leaves = [leaf] if leaf in leaves else difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.6)
+    candidates = [option for option in options if option.rsplit(".", 1)[-1] in near_leaves]
+    if not candidates:
+        return suggest(key, list(options)).strip()
+    nearest = max(candidates, key=lambda option: difflib.SequenceMatcher(None, key, option).ratio())
+    return f"Did you mean {nearest!r}?"
 
 
 def create_parser(model_name: str = DEFAULT_MODEL, data_name: str = DEFAULT_DATA) -> RunParser:
@@ -373,5 +369,5 @@ def instantiate_trainer_arguments(trainer: Mapping[str, Any]) -> dict[str, Any]:
     parser.add_class_arguments(
         Trainer, "trainer", skip=set(OWNED_TRAINER_ARGUMENTS), instantiate=False, fail_untyped=False
     )
-    instantiated = parser.instantiate_classes(parser.parse_object({"trainer": dict(trainer)}))
+    instantiated = parser.instantiate(parser.parse_object({"trainer": dict(trainer)}))
     return dict(instantiated.trainer.as_dict())

@@ -165,6 +165,7 @@ class EpochLog(Checkpoint):
         self._seconds = 0.0
         self._started = 0.0
         self._learning_rate = 0.0
+        self._validated = False
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
@@ -193,6 +194,7 @@ class EpochLog(Checkpoint):
         """Let the clock go on."""
         del trainer, pl_module
         self._started = time.perf_counter()
+        self._validated = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the row and write the file."""
@@ -205,7 +207,11 @@ class EpochLog(Checkpoint):
             "train_seconds": round(self._seconds, 3),
             "images_per_second": round(self._num_images / self._seconds, 1),
         }
-        self.rows.append(row | {name: float(value) for name, value in trainer.callback_metrics.items()})
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        if not self._validated:  # Lightning still holds those of an earlier epoch
+            metrics = {name: value for name, value in metrics.items() if not name.startswith("val_")}
+        self._validated = False
+        self.rows.append(row | metrics)
         if trainer.is_global_zero:
             write_rows(self.path, self.rows)
             trainer.print(format_epoch(self.rows[-1], trainer.max_epochs))
