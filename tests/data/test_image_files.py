@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -128,6 +130,35 @@ def test_workers_end_when_the_loader_is_closed_or_an_evaluation_is_broken_off(eq
     assert not workers[0].is_alive()
     list(kept)  # it starts new ones
     kept.close()
+
+
+ENDLESS_RUN = """
+import sys, time
+import torch
+from zoo.data.batches import BatchSampler
+from zoo.data.image_files import FileLoader, ImageFiles
+from zoo.preprocessing import Preprocessing
+
+files = ImageFiles(sys.argv[1:], Preprocessing(8, 8, mean=(0.5,) * 3, std=(0.25,) * 3))
+sampler = BatchSampler(8, 2, shuffle=False)
+loader = FileLoader(files, torch.arange(8), sampler, num_workers=1, keep_workers=True, timeout_s=60)
+next(iter(loader))
+print(loader._loader._iterator._workers[0].pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc, which Linux has")
+def test_workers_end_when_the_run_is_killed(equal_files):
+    with subprocess.Popen([sys.executable, "-c", ENDLESS_RUN, *equal_files], stdout=subprocess.PIPE, text=True) as run:
+        worker = Path(f"/proc/{int(run.stdout.readline())}")
+        assert worker.exists()
+        run.kill()
+        deadline = time.monotonic() + 20
+        # A dead process stays in the list until its new parent has noticed.
+        while worker.exists() and (worker / "stat").read_text().split()[2] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
 
 
 def test_workers_start_without_copying_the_threads_of_this_process():

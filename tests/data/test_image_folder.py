@@ -1,3 +1,4 @@
+import contextlib
 import itertools
 import logging
 import os
@@ -9,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from zoo.data import create_data
+from zoo.data import create_data, image_files, image_folder
 
 
 def open_folder(root, **options):
@@ -232,6 +233,34 @@ def test_skipped_files_are_named_counted_and_reported_at_the_end(damaged, caplog
     caplog.clear()
     data.teardown("fit")
     assert "3 files that cannot be read were left out of this run" in caplog.text
+
+
+def test_processes_of_a_distributed_run_share_the_check_and_agree(damaged, monkeypatch):
+    alone = open_folder(damaged, on_corrupt="skip")
+    alone.setup()
+    checked = []
+
+    def check(paths, *_):
+        facts = image_files.check_images(paths, 3, 1)
+        checked.append((paths, facts))
+        return facts
+
+    def gather(parts, own):
+        if len(checked) == 1:
+            raise TimeoutError("the other process has not answered yet")
+        parts[:] = [checked[0][1], own]
+
+    monkeypatch.setattr(image_folder, "check_images", check)
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    for rank in range(2):
+        monkeypatch.setattr(image_folder, "current_shard", lambda rank=rank: (rank, 2))
+        data = open_folder(damaged, on_corrupt="skip")
+        with contextlib.suppress(TimeoutError):
+            data.setup()
+    assert not set(checked[0][0]) & set(checked[1][0])
+    assert len(checked[0][0]) + len(checked[1][0]) == 25
+    for split in ("train", "val", "test"):
+        assert data.sample_names(split) == alone.sample_names(split)
 
 
 def test_skipping_all_images_of_a_class_is_an_error(tmp_path, make_images):

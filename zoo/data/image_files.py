@@ -4,11 +4,12 @@ import dataclasses
 import math
 import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import get_all_start_methods, get_context
+from multiprocessing import get_all_start_methods, get_context, parent_process
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,22 @@ def stack_images(items: list[Tensor | str]) -> Tensor | str:
     return torch.stack(images)
 
 
+def end_with_parent(_worker: int) -> None:
+    """Let this worker end when the process that started it does, however that ends.
+
+    A worker of a fork server would wait for the server and the server for it. See :class:`torch.utils.data.DataLoader`,
+    ``worker_init_fn``.
+    """
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 class _Feed:
     """The items of the batches to come, in the form a DataLoader wants a batch sampler."""
 
@@ -226,6 +243,7 @@ class FileLoader(ResumableLoader):
             batch_sampler=self._feed,
             num_workers=num_workers,
             collate_fn=stack_images,
+            worker_init_fn=end_with_parent,
             persistent_workers=parallel and keep_workers,
             timeout=min(_POLL_S, timeout_s) if parallel else 0,
             multiprocessing_context=worker_context() if parallel else None,
