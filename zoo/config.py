@@ -25,12 +25,17 @@ DEFAULT_DATA = "cluttered_digits"
 DEFAULT_MAX_EPOCHS = 15
 
 # What train.py itself hands to the trainer; a second value from the command line would have no effect.
-OWNED_TRAINER_ARGUMENTS = {"default_root_dir", "use_distributed_sampler", "enable_checkpointing", "fast_dev_run"}
+OWNED_TRAINER_ARGUMENTS: set[str | int] = {
+    "default_root_dir",
+    "use_distributed_sampler",
+    "enable_checkpointing",
+    "fast_dev_run",
+}
 # What the data decide about a model, and what is spelled out by name in the model section.
-MODEL_ARGUMENTS_FROM_DATA = {"num_classes", "in_channels"}
-NAMED_MODEL_ARGUMENTS = {"attention", "attention_args", "pretrained"}
+MODEL_ARGUMENTS_FROM_DATA: set[str | int] = {"num_classes", "in_channels"}
+NAMED_MODEL_ARGUMENTS: set[str | int] = {"attention", "attention_args", "pretrained"}
 # What the run, or a weight card, hands to a data module.
-OWNED_DATA_ARGUMENTS = {"shuffle_seed", "class_names"}
+OWNED_DATA_ARGUMENTS: set[str | int] = {"shuffle_seed", "class_names"}
 
 set_loader("strict_yaml", parse_yaml, exceptions=(ValueError,))
 
@@ -76,7 +81,7 @@ class OptimizationConfig:
     def __post_init__(self) -> None:
         """Fill what depends on the optimizer and refuse what contradicts it."""
         if self.optimizer == "sgd":
-            defaults = {"peak_lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
+            defaults: dict[str, Any] = {"peak_lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
             foreign = ["betas"]
         else:
             defaults = {"peak_lr": 1e-3, "betas": [0.9, 0.999], "weight_decay": 0.05}
@@ -270,9 +275,7 @@ def create_parser(model_name: str = DEFAULT_MODEL, data_name: str = DEFAULT_DATA
     parser.add_class_arguments(DATASETS[data_name], "data", skip=OWNED_DATA_ARGUMENTS, instantiate=False)
     parser.add_argument("--data.name", type=str, default=DEFAULT_DATA, help=f"One of {', '.join(DATASETS)}.")
     parser.add_class_arguments(OptimizationConfig, "optimization", instantiate=False)
-    parser.add_class_arguments(
-        Trainer, "trainer", skip=set(OWNED_TRAINER_ARGUMENTS), instantiate=False, fail_untyped=False
-    )
+    parser.add_class_arguments(Trainer, "trainer", skip=OWNED_TRAINER_ARGUMENTS, instantiate=False, fail_untyped=False)
     parser.set_defaults({"trainer.max_epochs": DEFAULT_MAX_EPOCHS, "trainer.num_sanity_val_steps": 0})
     parser.set_defaults({"trainer.enable_model_summary": False})
     return parser
@@ -366,8 +369,6 @@ def _named(arguments: Sequence[str]) -> dict[str, str]:
 def instantiate_trainer_arguments(trainer: Mapping[str, Any]) -> dict[str, Any]:
     """Build the callbacks, loggers, plugins and strategies that the trainer section names by class path."""
     parser = ArgumentParser(parser_mode="strict_yaml")
-    parser.add_class_arguments(
-        Trainer, "trainer", skip=set(OWNED_TRAINER_ARGUMENTS), instantiate=False, fail_untyped=False
-    )
+    parser.add_class_arguments(Trainer, "trainer", skip=OWNED_TRAINER_ARGUMENTS, instantiate=False, fail_untyped=False)
     instantiated = parser.instantiate(parser.parse_object({"trainer": dict(trainer)}))
     return dict(instantiated.trainer.as_dict())

@@ -14,7 +14,7 @@ from ruamel.yaml.error import MarkedYAMLError
 
 
 def parse_yaml(text: str, source: str = "YAML text") -> Any:
-    """Parse YAML 1.2: ``1e-4`` is a number, ``no`` and ``on`` are text, a repeated key is an error.
+    r"""Parse YAML 1.2: ``1e-4`` is a number, ``no`` and ``on`` are text, a repeated key is an error.
 
     Args:
         text: The document; an empty one gives ``None``.
@@ -23,7 +23,7 @@ def parse_yaml(text: str, source: str = "YAML text") -> Any:
     Raises:
         ValueError: The text is not YAML, or repeats a key; the message gives source and line.
 
-    >>> parse_yaml("peak_lr: 1e-4\\nclasses: [no, yes, on]")
+    >>> parse_yaml("peak_lr: 1e-4\nclasses: [no, yes, on]")
     {'peak_lr': 0.0001, 'classes': ['no', 'yes', 'on']}
     """
     try:
@@ -45,8 +45,8 @@ def format_yaml(value: Any) -> str:
     best: null
     """
     yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = None
-    yaml.sort_base_mapping_type_on_output = False
+    yaml.default_flow_style = None  # leaves inline, the rest in blocks
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] # the library declares None alone
     yaml.width = 120
     yaml.allow_unicode = True
     yaml.representer.add_representer(
@@ -86,8 +86,8 @@ def write_atomically(path: Path | str, content: bytes | str | Callable[[BinaryIO
                 file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):
@@ -103,5 +103,5 @@ def _umask() -> int:
 
 def sha256_of(path: Path | str) -> str:
     """Return the SHA-256 of a file's bytes as 64 lower-case hexadecimal digits."""
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -51,7 +51,7 @@ def finish_run(
             continue
         predictions = _predict_test(config, model, data, device)
         metrics[label] = {"epoch": epoch, **compute_metrics(predictions, data.class_names)}
-    rows = next(callback.rows for callback in trainer.callbacks if isinstance(callback, EpochLog))
+    rows = next(callback.rows for callback in trainer.checkpoint_callbacks if isinstance(callback, EpochLog))
     if not trainer.is_global_zero:
         return {}
     write_rows(run.predictions, _prediction_rows(predictions, data))
@@ -123,20 +123,19 @@ def _save_card(
     device: torch.device,
 ) -> WeightCard:
     speeds = sorted(row["images_per_second"] for row in rows)
+    data_section = {
+        "name": data.name,
+        "split": "test",
+        "class_names": list(data.class_names),
+        "options": {key: value for key, value in config.data.items() if key != "name"},
+        "num_train": data.num_train,
+        "num_val": data.num_val,
+        "num_test": data.num_test,
+    }
     save = partial(
         save_weights,
         model,
         preprocessing=data.preprocessing,
-        data={
-            "name": data.name,
-            "split": "test",
-            "class_names": list(data.class_names),
-            "options": {key: value for key, value in config.data.items() if key != "name"},
-            "num_train": data.num_train,
-            "num_val": data.num_val,
-            "num_test": data.num_test,
-            "description": data.describe(),
-        },
         metrics={epoch: {"epoch": values["epoch"], **scalar_metrics(values)} for epoch, values in metrics.items()},
         stored="selected_epoch",
         cost={
@@ -145,15 +144,27 @@ def _save_card(
             "train_seconds": round(sum(row["train_seconds"] for row in rows), 1),
             "train_images_per_second": speeds[len(speeds) // 2],
         },
-        training=config.to_dict(),
         seed=config.seed,
         hardware=describe_hardware(device),
         command=command_line(),
     )
-    card = save(run.card)
-    if config.weights_dir is not None:
-        save(Path(config.weights_dir) / f"{config.title}.{data.name}.yaml")
+    card = save(run.card, data=data_section, training=config.to_dict())
+    if config.weights_dir is not None:  # a copy for others, who have other folders
+        placeless = {"output_dir": "runs", "run_dir": None, "weights_dir": None}
+        training = {**config.to_dict(), **placeless, "data": without_root(config.data)}
+        options = without_root(data_section["options"])
+        path = Path(config.weights_dir) / f"{config.title}.{data.name}.yaml"
+        save(path, data={**data_section, "options": options}, training=training)
     return card
+
+
+def without_root(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a data set without the place where it lies on this machine.
+
+    >>> without_root({"root": "/home/ada/images", "image_size": 128})
+    {'root': None, 'image_size': 128}
+    """
+    return {name: None if name == "root" else value for name, value in options.items()}
 
 
 def print_result(config: RunConfig, run: RunFolder, result: Mapping[str, Any]) -> None:

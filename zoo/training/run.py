@@ -71,7 +71,7 @@ def start_run(config: RunConfig) -> RunFolder:
     Raises:
         ValueError: ``run_dir`` holds something, and ``overwrite`` is not set or it is no run's folder.
     """
-    if rank_zero_only.rank != 0:  # the first process makes the folder; the others learn its name from it
+    if getattr(rank_zero_only, "rank", 0) != 0:  # the first process makes the folder; the others learn its name from it
         return RunFolder(config.run_dir or config.output_dir)
     if config.run_dir is None:
         parent = Path(config.output_dir) / config.data["name"] / config.title
