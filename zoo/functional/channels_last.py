@@ -1,15 +1,12 @@
-"""Reductions and expansions of channels-last maps on the CPU, in few and long passes over memory.
+"""Reductions and expansions of channels-last maps on the CPU, in long passes over memory.
 
 In channels-last memory the channels of one position lie side by side. Broadcasting or reducing over an axis of 16
 channels then works in strides of 16 values, too short for vector instructions, and costs several times what moving
 the memory costs. The functions here compute the same with operands that are long in memory: a row of a map is one
 vector of ``width * channels`` values. They take the reduced axes as ``over``, either ``POSITIONS`` or ``CHANNELS``,
-and keep them with size 1. ``slices`` cuts a batch so finely that what one operation writes is still in the cache when
-the next one reads it. ``applies`` tells where all this pays; elsewhere the plain definitions in ``pooling`` and
+and keep them with size 1. ``applies`` tells where they pay; elsewhere the plain definitions in ``pooling`` and
 ``gating`` run.
 """
-
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -19,8 +16,6 @@ CHANNELS = (1,)
 POSITIONS = (2, 3)
 
 _DTYPES = (torch.bfloat16, torch.float32, torch.float64)
-_SLICE_BYTES = 2**20  # A handful of maps of this size fit the second-level cache of one core.
-_MAX_CHANNELS_FOR_DIAGONAL = 64  # Up to here a product of all channel pairs costs less than writing a whole map.
 
 
 def applies(feature_map: Tensor) -> bool:
@@ -47,13 +42,6 @@ def runs_eagerly_on_cpu(tensor: Tensor) -> bool:
     )
 
 
-def slices(feature_map: Tensor) -> Iterator[slice]:
-    """Cut the batch into runs of images whose maps fit the cache together, each of at least one image."""
-    batch = feature_map.shape[0]
-    step = max(1, _SLICE_BYTES * batch // (feature_map.numel() * feature_map.element_size()))
-    return (slice(start, start + step) for start in range(0, batch, step))
-
-
 def reduce_sum(feature_map: Tensor, over: tuple[int, ...]) -> Tensor:
     """Sum over the channels, or over height and then width (with the sums over height rounded to the map's dtype)."""
     if over == POSITIONS:
@@ -64,17 +52,6 @@ def reduce_sum(feature_map: Tensor, over: tuple[int, ...]) -> Tensor:
     with torch.autocast("cpu", enabled=False):
         sums = torch.mm(flat, flat.new_ones(channels, 1))  # Sums of neighbours are fastest as a matrix product.
     return sums.view(batch, 1, height, width)
-
-
-def reduce_product(left: Tensor, right: Tensor, over: tuple[int, ...]) -> Tensor:
-    """Sum ``left * right`` over the channels, or over height and width."""
-    batch, channels, _, _ = left.shape
-    if over == POSITIONS and channels <= _MAX_CHANNELS_FOR_DIAGONAL:
-        left, right = (maps.permute(0, 2, 3, 1).reshape(batch, -1, channels) for maps in (left, right))
-        with torch.autocast("cpu", enabled=False):
-            products = torch.bmm(left.transpose(1, 2), right)
-        return products.diagonal(dim1=1, dim2=2)[:, :, None, None]
-    return reduce_sum(left * right, over)
 
 
 def reduce_max(feature_map: Tensor, over: tuple[int, ...]) -> Tensor:

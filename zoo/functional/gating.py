@@ -95,7 +95,7 @@ class _ChannelsLastPool(torch.autograd.Function):
         pooled = []
         for branch in pooling:
             reduce = channels_last.reduce_sum if branch == "mean" else channels_last.reduce_max
-            reduced = torch.cat([reduce(feature_map[images], over) for images in channels_last.slices(feature_map)])
+            reduced = reduce(feature_map, over)
             pooled.append(reduced / _count(feature_map, over) if branch == "mean" else reduced)
         return *pooled, feature_map.view_as(feature_map)
 
@@ -119,24 +119,19 @@ class _ChannelsLastPool(torch.autograd.Function):
         *of_pooled, passed_through = gradients
         of_branch = dict(zip(pooling, of_pooled, strict=True))
         through_gate, gate = ctx.handover.take()
-        total = torch.empty_like(feature_map)
-        for images in channels_last.slices(feature_map):
-            part, so_far = feature_map[images], total[images]
-            share = feature_map.new_zeros(())
-            if (of_mean := of_branch.get("mean")) is not None:
-                share = channels_last.expand(of_mean[images] / _count(feature_map, over), part, over)
-            if through_gate is None or gate is None:
-                so_far.copy_(share)
-            else:
-                torch.addcmul(share, through_gate[images], channels_last.expand(gate[images], part, over), out=so_far)
-            if (of_max := of_branch.get("max")) is not None:
-                maximum = pooled[pooling.index("max")][images]
-                is_maximum = channels_last.equals(part, channels_last.expand(maximum, part, over))
-                share = of_max[images] / channels_last.reduce_sum(is_maximum, over)
-                so_far.addcmul_(is_maximum, channels_last.expand(share, part, over))
+        total = feature_map.new_zeros(())
+        if (of_mean := of_branch.get("mean")) is not None:
+            total = channels_last.expand(of_mean / _count(feature_map, over), feature_map, over)
+        if through_gate is not None and gate is not None:
+            total = torch.addcmul(total, through_gate, channels_last.expand(gate, feature_map, over))
+        if (of_max := of_branch.get("max")) is not None:
+            maximum = pooled[pooling.index("max")]
+            is_maximum = channels_last.equals(feature_map, channels_last.expand(maximum, feature_map, over))
+            share = of_max / channels_last.reduce_sum(is_maximum, over)
+            total = torch.addcmul(total, is_maximum, channels_last.expand(share, feature_map, over))
         if passed_through is not None:
-            total += passed_through
-        return total, None, None, None
+            total = total + passed_through
+        return total.expand_as(feature_map), None, None, None
 
 
 class _ChannelsLastGate(torch.autograd.Function):
@@ -144,11 +139,7 @@ class _ChannelsLastGate(torch.autograd.Function):
 
     @staticmethod
     def forward(feature_map: Tensor, gate: Tensor, over: tuple[int, ...], _handover: _Handover) -> Tensor:
-        product = torch.empty_like(feature_map)
-        for images in channels_last.slices(feature_map):
-            part = feature_map[images]
-            torch.mul(part, channels_last.expand(gate[images], part, over), out=product[images])
-        return product
+        return feature_map * channels_last.expand(gate, feature_map, over)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
@@ -162,11 +153,7 @@ class _ChannelsLastGate(torch.autograd.Function):
             return *torch.func.vjp(torch.mul, feature_map, gate)[1](gradient), None, None
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         ctx.handover.gradient, ctx.handover.gate = gradient, gate
-        to_gate = [
-            channels_last.reduce_product(gradient[images], feature_map[images], ctx.over)
-            for images in channels_last.slices(feature_map)
-        ]
-        return None, torch.cat(to_gate), None, None
+        return None, channels_last.reduce_sum(gradient * feature_map, ctx.over), None, None
 
 
 def _define_pool(feature_map: Tensor, over: tuple[int, ...], pooling: tuple[str, ...]) -> tuple[Tensor, ...]:

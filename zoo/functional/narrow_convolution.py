@@ -54,9 +54,8 @@ class _NarrowConvolution(torch.autograd.Function):
         maps, weight = ctx.saved_tensors
         out_channels, in_channels, kernel_size, _ = weight.shape
         if torch.is_grad_enabled():  # A gradient that will itself be differentiated comes from the plain operation.
-            padding = kernel_size // 2
             _, pull_back, *_ = torch.func.vjp(
-                lambda *inputs: functional.conv2d(*inputs, padding=padding), maps, weight
+                lambda maps, weight: functional.conv2d(maps, weight, padding=kernel_size // 2), maps, weight
             )
             return pull_back(gradient)
         batch, _, height, width = maps.shape
