@@ -9,6 +9,7 @@ import copy
 import importlib.util
 import inspect
 import io
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -235,6 +236,33 @@ def test_export_keeps_the_batch_free(name: str, layout: torch.memory_format) -> 
     exported = torch.export.export(attention, (example,), dynamic_shapes=({0: batch},)).module()
     feature_map = random_map(5, WIDTH, 6, 5, layout=layout)
     torch.testing.assert_close(exported(feature_map), attention(feature_map))
+
+
+def test_onnx_runtime_agrees_at_another_batch_size(name: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    attention = create_trained(name).float().eval()
+    batch = torch.export.Dim("batch", min=1, max=64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The exporter's own imports warn of their future.
+        program = torch.onnx.export(
+            attention, (random_map(2, WIDTH, 6, 5),), dynamo=True, dynamic_shapes=({0: batch},), verbose=False
+        )
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    feature_map = random_map(5, WIDTH, 6, 5)
+    (output,) = session.run(None, {session.get_inputs()[0].name: feature_map.numpy()})
+    torch.testing.assert_close(torch.from_numpy(output), attention(feature_map).detach(), rtol=1e-4, atol=1e-5)
+
+
+@each_layout
+def test_compiles_to_one_graph(name: str, layout: torch.memory_format) -> None:
+    attention = create_trained(name).eval()
+    feature_map = random_map(2, WIDTH, 6, 5, dtype=torch.float64, layout=layout).requires_grad_()
+    torch.compiler.reset()
+    compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
+    gradients = [
+        torch.autograd.grad(function(feature_map).square().sum(), feature_map) for function in (compiled, attention)
+    ]
+    torch.testing.assert_close(*gradients)
 
 
 def test_deepcopy_and_state_dict_bring_the_same_function(name: str) -> None:
