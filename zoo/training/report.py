@@ -123,11 +123,12 @@ def _save_card(
     device: torch.device,
 ) -> WeightCard:
     speeds = sorted(row["images_per_second"] for row in rows)
+    options = {key: value for key, value in config.data.items() if key != "name"}
     data_section = {
         "name": data.name,
         "split": "test",
         "class_names": list(data.class_names),
-        "options": {key: value for key, value in config.data.items() if key != "name"},
+        "options": options,
         "num_train": data.num_train,
         "num_val": data.num_val,
         "num_test": data.num_test,
@@ -152,9 +153,8 @@ def _save_card(
     if config.weights_dir is not None:  # a copy for others, who have other folders
         placeless = {"output_dir": "runs", "run_dir": None, "weights_dir": None}
         training = {**config.to_dict(), **placeless, "data": without_root(config.data)}
-        options = without_root(data_section["options"])
         path = Path(config.weights_dir) / f"{config.title}.{data.name}.yaml"
-        save(path, data={**data_section, "options": options}, training=training)
+        save(path, data={**data_section, "options": without_root(options)}, training=training)
     return card
 
 
