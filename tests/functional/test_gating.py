@@ -94,6 +94,18 @@ def test_a_penalty_on_the_gradient_is_added_to_the_gradient(gating: Gating) -> N
     torch.testing.assert_close(*results)
 
 
+def test_gradients_asked_for_separately_do_not_mix() -> None:
+    results = []
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        feature_map = random_map(2, 4, 3, 3).contiguous(memory_format=memory_format).requires_grad_()
+        scale = torch.ones(4, dtype=torch.float64, requires_grad=True)
+        output = gate_channels(feature_map, ("mean",), lambda pooled, scale=scale: pooled[0] * scale).sum()
+        (gradient,) = torch.autograd.grad(output, feature_map, create_graph=True)
+        torch.autograd.grad(output, scale, retain_graph=True)
+        results.append(torch.autograd.grad(gradient.square().sum(), (feature_map, scale)))
+    torch.testing.assert_close(*results)
+
+
 def test_the_gate_alone_may_need_a_gradient() -> None:
     scale = torch.ones(4, dtype=torch.float64, requires_grad=True)
     feature_map = random_map(2, 4, 3, 3).contiguous(memory_format=torch.channels_last)

@@ -73,16 +73,23 @@ def gate_positions(feature_map: Tensor, pooling: Sequence[str], gate_of: Callabl
 
 
 class _Handover:
-    """What the backward of a gate leaves for the backward of its pooling: one pass then writes the sum of both."""
+    """What the backward of a gate leaves for the backward of its pooling: one pass then writes the sum of both.
+
+    It holds within one run of the autograd engine only; a run that asked for the gate's parameters alone leaves it
+    untaken, and a later one must not find it.
+    """
 
     def __init__(self) -> None:
-        self.gradient: Tensor | None = None
-        self.gate: Tensor | None = None
+        self._left: tuple[int, Tensor, Tensor] | None = None
 
-    def take(self) -> tuple[Tensor | None, Tensor | None]:
-        gradient, gate = self.gradient, self.gate
-        self.gradient = self.gate = None
-        return gradient, gate
+    def leave(self, gradient: Tensor, gate: Tensor) -> None:
+        self._left = (torch._C._current_graph_task_id(), gradient, gate)
+
+    def take(self) -> tuple[Tensor, Tensor] | None:
+        left, self._left = self._left, None
+        if left is None or left[0] != torch._C._current_graph_task_id():
+            return None
+        return left[1:]
 
 
 class _ChannelsLastPool(torch.autograd.Function):
@@ -118,11 +125,11 @@ class _ChannelsLastPool(torch.autograd.Function):
             return pull_back(filled)[0], None, None, None
         *of_pooled, passed_through = gradients
         of_branch = dict(zip(pooling, of_pooled, strict=True))
-        through_gate, gate = ctx.handover.take()
         total = feature_map.new_zeros(())
         if (of_mean := of_branch.get("mean")) is not None:
             total = channels_last.expand(of_mean / _count(feature_map, over), feature_map, over)
-        if through_gate is not None and gate is not None:
+        if (left := ctx.handover.take()) is not None:
+            through_gate, gate = left
             total = torch.addcmul(total, through_gate, channels_last.expand(gate, feature_map, over))
         if (of_max := of_branch.get("max")) is not None:
             maximum = pooled[pooling.index("max")]
@@ -152,7 +159,7 @@ class _ChannelsLastGate(torch.autograd.Function):
         if torch.is_grad_enabled():  # A gradient that will itself be differentiated comes from the plain operations.
             return *torch.func.vjp(torch.mul, feature_map, gate)[1](gradient), None, None
         gradient = gradient.contiguous(memory_format=torch.channels_last)
-        ctx.handover.gradient, ctx.handover.gate = gradient, gate
+        ctx.handover.leave(gradient, gate)
         return None, channels_last.reduce_sum(gradient * feature_map, ctx.over), None, None
 
 
