@@ -36,6 +36,7 @@ check: install ## lint, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/tables.py --check
 
 .PHONY: wheel
 wheel: install ## build the wheel into dist/
@@ -44,6 +45,10 @@ wheel: install ## build the wheel into dist/
 .PHONY: benchmark
 benchmark: install ## measure training speed beside the usual stack; appends to benchmarks/results/
 	$(BIN)/python benchmarks/training.py
+
+.PHONY: tables
+tables: install ## write the README's tables from weight cards and benchmark rows
+	$(BIN)/python docs/tables.py
 
 .PHONY: clean
 clean: ## remove build products and caches; runs, data and the environment stay

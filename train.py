@@ -42,7 +42,7 @@ def train(arguments: list[str]) -> int:
     run = run or start_run(config)
     trainer = create_trainer(config, run)
     try:
-        trainer.fit(system, datamodule=data, ckpt_path=run.checkpoint, weights_only=True)
+        trainer.fit(system, datamodule=data, ckpt_path=run.checkpoint if resumed else None, weights_only=True)
     except TrainingInterrupted:
         print(f"\nStopped, and nothing is lost. Go on with\n  {run.resume_command}", file=sys.stderr)
         return 130

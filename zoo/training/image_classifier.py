@@ -84,7 +84,8 @@ class ImageClassifier(LightningModule):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits ``(batch, num_classes)``."""
-        return self.model(images.contiguous(memory_format=self.memory_format))
+        dtype = next(self.model.parameters()).dtype  # half precision when the trainer's is 16-true or bf16-true
+        return self.model(images.to(dtype=dtype, memory_format=self.memory_format))
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:  # noqa: ARG002 (Lightning's signature)
         """Return the loss of one batch of ``(images, labels, ...)``."""

@@ -1,0 +1,104 @@
+"""Write the tables of README.md from weight cards and benchmark rows, so that no figure there is typed by hand.
+
+python docs/tables.py            writes README.md
+python docs/tables.py --check    fails when README.md is not what the cards and rows say
+"""
+
+import argparse
+import csv
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from zoo.pretrained import WeightCard, read_card
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, the first column to the left and all others to the right.
+
+    >>> print(format_table(["a", "b"], [["x", "1"]]))
+    | a | b |
+    | :-- | --: |
+    | x | 1 |
+    """
+    lines = [header, [":--"] + ["--:"] * (len(header) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def weights_table() -> str:
+    """Return one row per card in ``weights/``, and what all of them have in common."""
+    cards = [read_card(path) for path in sorted((ROOT / "weights").glob("*.yaml"))]
+    cards.sort(key=lambda card: (card.data["name"], card.cost["macs"], card.cost["parameters"]))
+    header = ["weights", "parameters", "MACs", "epochs", "test top-1, selected epoch", "last epoch", "NLL", "ECE"]
+    table = format_table(header, [_weights_row(card) for card in cards])
+    origins = sorted({_origin(card) for card in cards})
+    return f"{table}\n\n{' '.join(origins)}"
+
+
+def _weights_row(card: WeightCard) -> list[str]:
+    selected, last = card.metrics["selected_epoch"], card.metrics["last_epoch"]
+    return [
+        f"[`{card.name}`](weights/{card.name}.yaml)",
+        f"{card.cost['parameters']:,}",
+        f"{card.cost['macs'] / 1e6:.2f} M",
+        str(last["epoch"]),
+        f"{100 * selected['top1']:.2f} % (epoch {selected['epoch']})",
+        f"{100 * last['top1']:.2f} %",
+        f"{card.claim['nll']:.3f}",
+        f"{card.claim['ece']:.3f}",
+    ]
+
+
+def _origin(card: WeightCard) -> str:
+    hardware, versions = card.hardware, card.versions
+    commit = card.commit["id"][:10] if card.commit else "unknown"
+    where = hardware["accelerator"] or f"{hardware['processor']}, {hardware['num_cores']} cores"
+    return (
+        f"Seed {card.seed}, {where}, Python {versions['python']}, torch {versions['torch']}, "
+        f"lightning {versions['lightning']}, commit {commit}."
+    )
+
+
+def speed_table() -> str:
+    """Return the figures of the newest run in ``benchmarks/results/training.csv`` beside what was aimed at."""
+    with (ROOT / "benchmarks" / "results" / "training.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    newest = [row for row in rows if row["date"] == rows[-1]["date"] and row["unit"] == "ratio"]
+    body = [[row["what"], f"{float(row['value']):.2f}", f"{float(row['min']):.2f} to {float(row['max']):.2f}"] for row in newest]
+    origin = {key: rows[-1][key] for key in ("date", "hardware", "versions", "threads", "commit")}
+    return f"{format_table(['ratio', 'median', 'range'], body)}\n\n{', '.join(origin.values())}."
+
+
+TABLES: dict[str, Callable[[], str]] = {"weights": weights_table, "speed": speed_table}
+
+
+def fill(text: str) -> str:
+    """Return a document with everything between ``<!-- NAME -->`` and ``<!-- end NAME -->`` made anew."""
+    for name, make in TABLES.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        if pattern.search(text):
+            text = pattern.sub(lambda found, make=make: f"{found[1]}{make()}\n{found[2]}", text)
+    return text
+
+
+def main() -> int:
+    """Write or check README.md."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when the tables are stale")
+    check = parser.parse_args().check
+    readme = ROOT / "README.md"
+    before = readme.read_text(encoding="utf-8")
+    after = fill(before)
+    if check and before != after:
+        print("README.md: its tables are not what cards and rows say; run `make tables`", file=sys.stderr)
+        return 1
+    if not check:
+        readme.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
