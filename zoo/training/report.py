@@ -49,7 +49,7 @@ def finish_run(
         if label == "selected_epoch" and metrics["last_epoch"]["epoch"] == epoch:
             metrics[label] = metrics["last_epoch"]
             continue
-        predictions = _predict_test(config, model, data, device)
+        predictions = _predict_test(trainer, model, data, device)
         metrics[label] = {"epoch": epoch, **compute_metrics(predictions, data.class_names)}
     rows = next(callback.rows for callback in trainer.checkpoint_callbacks if isinstance(callback, EpochLog))
     if not trainer.is_global_zero:
@@ -66,7 +66,7 @@ def finish_run(
         "validation": {row["epoch"]: row.get("val_top1") for row in rows},
         "cost": card.cost,
         "data_report": data.describe(),
-        "precision": config.trainer["precision"],
+        "precision": str(trainer.precision),
         "hardware": card.hardware,
         "versions": card.versions,
         "commit": card.commit,
@@ -85,8 +85,8 @@ def _load_weights(model: nn.Module, checkpoint: Path) -> int:
     return int(content["epoch"]) + 1
 
 
-def _predict_test(config: RunConfig, model: nn.Module, data: ImageDataModule, device: torch.device) -> Predictions:
-    precision = PRECISIONS.get(str(config.trainer["precision"]).split("-")[0], "fp32")
+def _predict_test(trainer: Trainer, model: nn.Module, data: ImageDataModule, device: torch.device) -> Predictions:
+    precision = PRECISIONS.get(str(trainer.precision).split("-")[0], "fp32")
     prepare = partial(data.prepare_batch, training=False)
     return predict_dataset(model, data.test_dataloader(), prepare, device=device, precision=precision)
 
