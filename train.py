@@ -15,7 +15,7 @@ from zoo.config import parse_run_config
 from zoo.data import create_data
 from zoo.training.callbacks import TrainingInterrupted
 from zoo.training.image_classifier import ImageClassifier
-from zoo.training.report import finish_run, print_result
+from zoo.training.report import announce_run, finish_run, print_result
 from zoo.training.run import create_trainer, resume_run, run_to_resume, start_run
 
 
@@ -40,6 +40,7 @@ def train(arguments: list[str]) -> int:
     system = ImageClassifier.from_config(model, data, config)
 
     run = run or start_run(config)
+    announce_run(config, run, data, model)
     trainer = create_trainer(config, run)
     try:
         trainer.fit(system, datamodule=data, ckpt_path=run.checkpoint if resumed else None, weights_only=True)

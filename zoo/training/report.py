@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -25,6 +26,14 @@ from zoo.training.learning_curves import plot_learning_curves
 from zoo.training.run import RunFolder, command_line
 
 PRECISIONS: Mapping[str, Precision] = {"bf16": "bf16", "16": "fp16"}
+
+
+@rank_zero_only
+def announce_run(config: RunConfig, run: RunFolder, data: ImageDataModule, model: nn.Module) -> None:
+    """Print what is about to be trained, on what, and where it goes."""
+    print(data.describe())
+    print(f"{config.title}: {count_parameters(model):,} parameters, {config.trainer['precision']}, seed {config.seed}")
+    print(f"Run folder: {run.path}", flush=True)
 
 
 def finish_run(
