@@ -24,6 +24,7 @@ from zoo.training.callbacks import (
     StopOnNonFiniteLoss,
     StopOnSignal,
 )
+from zoo.training.memory import keep_freed_memory
 from zoo.training.optimization import create_weight_averaging
 
 
@@ -141,6 +142,7 @@ def resume_run(path: Path | str) -> tuple[RunConfig, RunFolder]:
 def create_trainer(config: RunConfig, run: RunFolder) -> Trainer:
     """Build the Lightning trainer of a run: the config's, with our checkpoints, guards and logs."""
     quiet_lightning()
+    keep_freed_memory()
     arguments = instantiate_trainer_arguments(config.trainer)
     callbacks: list[Callback] = [SeedEachStep(config.seed), StopOnNonFiniteLoss()]
     if config.optimization.ema_decay is not None:
