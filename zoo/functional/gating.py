@@ -43,7 +43,7 @@ def gate_channels(feature_map: Tensor, pooling: Sequence[str], gate_of: Callable
     if channels_last.applies(feature_map):
         handover = _Handover()
         *pooled, feature_map = _ChannelsLastPool.apply(feature_map, POSITIONS, tuple(pooling), handover)
-        gate = gate_of(torch.stack([vectors[:, :, 0, 0] for vectors in pooled]))[:, :, None, None]
+        gate = gate_of(torch.stack([vectors.flatten(1) for vectors in pooled]))[:, :, None, None]
         return _ChannelsLastGate.apply(feature_map, gate.to(feature_map.dtype), POSITIONS, handover)
     gate = gate_of(pool_over_positions(feature_map, pooling))
     return feature_map * gate[:, :, None, None].to(feature_map.dtype)
@@ -125,17 +125,19 @@ class _ChannelsLastPool(torch.autograd.Function):
             return pull_back(filled)[0], None, None, None
         *of_pooled, passed_through = gradients
         of_branch = dict(zip(pooling, of_pooled, strict=True))
-        total = feature_map.new_zeros(())
+        total = None
         if (of_mean := of_branch.get("mean")) is not None:
-            total = channels_last.expand(of_mean / _count(feature_map, over), feature_map, over)
+            total = of_mean / _count(feature_map, over)
         if (left := ctx.handover.take()) is not None:
             through_gate, gate = left
-            total = torch.addcmul(total, through_gate, channels_last.expand(gate, feature_map, over))
+            total = channels_last.multiply(through_gate, gate, over, plus=total)
         if (of_max := of_branch.get("max")) is not None:
             maximum = pooled[pooling.index("max")]
             is_maximum = channels_last.equals(feature_map, channels_last.expand(maximum, feature_map, over))
             share = of_max / channels_last.reduce_sum(is_maximum, over)
-            total = torch.addcmul(total, is_maximum, channels_last.expand(share, feature_map, over))
+            total = channels_last.multiply(is_maximum, share, over, plus=total)
+        if total is None:
+            total = feature_map.new_zeros(())
         if passed_through is not None:
             total = total + passed_through
         return total.expand_as(feature_map), None, None, None
@@ -146,7 +148,7 @@ class _ChannelsLastGate(torch.autograd.Function):
 
     @staticmethod
     def forward(feature_map: Tensor, gate: Tensor, over: tuple[int, ...], _handover: _Handover) -> Tensor:
-        return feature_map * channels_last.expand(gate, feature_map, over)
+        return channels_last.multiply(feature_map, gate, over)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
@@ -160,7 +162,7 @@ class _ChannelsLastGate(torch.autograd.Function):
             return *torch.func.vjp(torch.mul, feature_map, gate)[1](gradient), None, None
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         ctx.handover.leave(gradient, gate)
-        return None, channels_last.reduce_sum(gradient * feature_map, ctx.over), None, None
+        return None, channels_last.reduce_sum_of_product(gradient, feature_map, ctx.over), None, None
 
 
 def _define_pool(feature_map: Tensor, over: tuple[int, ...], pooling: tuple[str, ...]) -> tuple[Tensor, ...]:
