@@ -101,6 +101,25 @@ def test_commands_in_the_readme_use_configs_that_exist():
         assert (ROOT / config).exists(), config
 
 
+def test_python_in_the_readme_runs(monkeypatch, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (complete,) = [block for block in blocks if "import zoo" in block]
+    monkeypatch.chdir(ROOT)
+    exec(compile(complete, "README.md", "exec"), {})
+    assert "airplane" in capsys.readouterr().out
+
+
+def test_options_in_the_readme_exist():
+    """Every option of a `python train.py` line in the README is one of the parser's, with a value it takes."""
+    text = (ROOT / "README.md").read_text()
+    lines = [line.split("#")[0].split() for line in text.splitlines() if line.startswith("python train.py")]
+    assert len(lines) >= 4
+    for words in lines:
+        arguments = [str(ROOT / word) if word.startswith("configs/") else word for word in words[2:]]
+        if "--resume" not in arguments:
+            parse_run_config(arguments)
+
+
 def test_the_slot_is_always_called_attention():
     model = zoo.create_model("resnet20", attention="se")
     gates = [name for name, module in model.named_modules() if isinstance(module, type(zoo.create_attention("se", 4)))]
