@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision import transforms
 
 import zoo
@@ -220,10 +221,73 @@ def prepared_batches(data: ImageDataModule) -> Iterator[tuple[Tensor, Tensor]]:
         yield prepared.images, prepared.labels
 
 
-def usual_batches(dataset: PerImageDataset, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def usual_batches(dataset: PerImageDataset, batch_size: int, start_method: str) -> Iterator[tuple[Tensor, Tensor]]:
     """Load an epoch as tutorials do: image by image in worker processes."""
-    loader = DataLoader(dataset, batch_size=batch_size, shuffle=True, num_workers=NUM_WORKERS, drop_last=True)
+    loader = DataLoader(
+        dataset,
+        batch_size=batch_size,
+        shuffle=True,
+        num_workers=NUM_WORKERS,
+        drop_last=True,
+        multiprocessing_context=start_method,
+    )
     batches = iter(loader)
     for _ in range(NUM_READ_AHEAD):  # what workers read ahead of the clock is no speed
         next(batches)
     yield from batches
+
+
+class UsualStack:
+    """The usual stack in a process of its own, which nothing this project sets up for itself can speed up.
+
+    Args:
+        images: uint8 (images, height, width, channels).
+        labels: int64 (images,).
+        num_classes: Outputs of the nets.
+        batch_size: Images per step.
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor, num_classes: int, batch_size: int) -> None:
+        context = torch.multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        # A spawned process would spawn its workers too; theirs start as they do in any program on this system.
+        settings = (num_classes, batch_size, torch.get_num_threads(), torch.multiprocessing.get_start_method())
+        self._process = context.Process(target=_serve_usual_stack, args=(theirs, images, labels, *settings))
+        self._process.start()
+        theirs.close()
+
+    def run(self, net: Net, count: int, *, end_to_end: bool) -> float:
+        """Train a net for ``count`` steps, from images or on one prepared batch, and return images per second.
+
+        Raises:
+            EOFError: The process has ended; what it wrote says why.
+        """
+        self._connection.send((net, count, end_to_end))
+        return self._connection.recv()
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process.is_alive():
+            self._connection.send(None)
+        self._process.join()
+
+
+def _serve_usual_stack(
+    connection: Any,
+    images: Tensor,
+    labels: Tensor,
+    num_classes: int,
+    batch_size: int,
+    num_threads: int,
+    start_method: str,
+) -> None:
+    torch.set_num_threads(num_threads)
+    dataset = PerImageDataset(images, labels)
+    one_batch = default_collate([dataset[index] for index in range(batch_size)])
+    steps: dict[Net, Callable[[Tensor, Tensor], None]] = {}
+    while (request := connection.recv()) is not None:
+        net, count, end_to_end = request
+        if net not in steps:
+            steps[net] = usual_step_of(net.create(num_classes))
+        batches = usual_batches(dataset, batch_size, start_method) if end_to_end else itertools.repeat(one_batch)
+        connection.send(time_steps(steps[net], batches, count))

@@ -5,6 +5,7 @@ python benchmarks/training.py --models resnet20 --rounds 9
 """
 
 import argparse
+import contextlib
 import itertools
 import subprocess
 import sys
@@ -33,15 +34,13 @@ from benchmarks.stacks import (
     SEED,
     WARMUP_STEPS,
     Net,
-    PerImageDataset,
     TrainerSegments,
+    UsualStack,
     load_data,
     prepared_batches,
     step_of,
     time_steps,
     trainer_config,
-    usual_batches,
-    usual_step_of,
 )
 from zoo.data.data_module import ImageDataModule, TensorSet
 from zoo.evaluation.complexity import count_macs
@@ -76,20 +75,21 @@ class Contest:
     Args:
         nets: The nets.
         data: What they train on.
+        usual: The rival.
         folder: Where the trainer may write.
         segment_s: Seconds a segment aims at; it has at least two steps and at most an epoch.
     """
 
-    def __init__(self, nets: Sequence[Net], data: ImageDataModule, folder: Path, segment_s: float) -> None:
+    def __init__(
+        self, nets: Sequence[Net], data: ImageDataModule, usual: UsualStack, folder: Path, segment_s: float
+    ) -> None:
         self.data = data
+        self.usual = usual
         self.folder = folder
         self.segment_s = segment_s
         self.config = trainer_config(data.batch_size)
         self.precision = self.config.trainer["precision"]
         self.max_steps = len(data.create_sampler("train")) - WARMUP_STEPS - NUM_READ_AHEAD
-        train = data.read_splits()["train"]
-        assert isinstance(train, TensorSet)
-        self.usual_data = PerImageDataset(train.images, train.labels)
         self.trainers: dict[Net, TrainerSegments] = {}
         self.measures: dict[tuple[Net, str], Callable[[], float]] = {}
         for net in nets:
@@ -101,19 +101,12 @@ class Contest:
         self.trainers[net] = TrainerSegments(net, data, self.folder / net.subject, self.config)
         system = ImageClassifier.from_config(net.create(data.num_classes), data, self.config)
         step = step_of(system, autocast=self.precision == "bf16-mixed")
-        usual_step = usual_step_of(net.create(data.num_classes))
         prepared = next(prepared_batches(data))
         self._add(net, END_TO_END, self.trainers[net].run)
         self._add(net, STEP, lambda count: time_steps(step, itertools.repeat(prepared), count))
         self._add(net, WITHOUT_TRAINER, lambda count: time_steps(step, prepared_batches(data), count))
-        self._add(
-            net,
-            USUAL_END_TO_END,
-            lambda count: time_steps(usual_step, usual_batches(self.usual_data, data.batch_size), count),
-        )
-        images = prepared[0].contiguous(memory_format=torch.contiguous_format)
-        usual_prepared = itertools.repeat((images, prepared[1]))
-        self._add(net, USUAL_STEP, lambda count: time_steps(usual_step, usual_prepared, count))
+        self._add(net, USUAL_END_TO_END, lambda count: self.usual.run(net, count, end_to_end=True))
+        self._add(net, USUAL_STEP, lambda count: self.usual.run(net, count, end_to_end=False))
 
     def _add(self, net: Net, what: str, run: Callable[[int], float]) -> None:
         seconds_per_step = self.data.batch_size / run(MIN_STEPS)
@@ -150,18 +143,21 @@ def measure(nets: Sequence[Net], data: ImageDataModule, *, rounds: int, seconds:
         seconds: Time for all segments of all rounds together; warming up comes on top.
     """
     num_measures = len(nets) * len((END_TO_END, STEP, WITHOUT_TRAINER, USUAL_END_TO_END, USUAL_STEP))
-    with tempfile.TemporaryDirectory() as folder:
-        contest = Contest(nets, data, Path(folder), segment_s=seconds / (rounds * num_measures))
+    others = OtherPrograms()
+    train = data.read_splits()["train"]
+    assert isinstance(train, TensorSet)
+    usual = UsualStack(train.images, train.labels, data.num_classes, data.batch_size)
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(usual):
+        contest = Contest(nets, data, usual, Path(folder), segment_s=seconds / (rounds * num_measures))
         for trainer_segments in contest.trainers.values():
             trainer_segments.shares_between.clear()
         measures: dict[Any, Callable[[], float]] = dict(contest.measures)
         measures["matrix"] = lambda: matrix_rate(contest.precision)
         for package in ("torch", "zoo"):
             measures["import", package] = partial(import_seconds, package)
-        others = OtherPrograms()
         values = interleave(measures, rounds)
-        disturbance = others.share()
         shares = {net: tuple(segments.shares_between) for net, segments in contest.trainers.items()}
+    disturbance = others.share()
     figures = machine_figures(values, contest.precision)
     figures.append(Figure(MACHINE, "processor time of other programs", "%", (disturbance,), QUIET_TARGET))
     for net in nets:
