@@ -26,6 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"train.py: error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("\nStopped before training began.", file=sys.stderr)
+        return 130
 
 
 def train(arguments: list[str]) -> int:
@@ -40,12 +43,19 @@ def train(arguments: list[str]) -> int:
     system = ImageClassifier.from_config(model, data, config)
 
     run = run or start_run(config)
+    try:
+        trainer = create_trainer(config, run)
+    except ValueError:
+        run.discard()
+        raise
     announce_run(config, run, data, model)
-    trainer = create_trainer(config, run)
     try:
         trainer.fit(system, datamodule=data, ckpt_path=run.checkpoint if resumed else None, weights_only=True)
     except TrainingInterrupted:
         print(f"\nStopped, and nothing is lost. Go on with\n  {run.resume_command}", file=sys.stderr)
+        return 130
+    except (KeyboardInterrupt, SystemExit):  # Lightning turns the first into the second
+        print(f"\nStopped at once. Go on from the last saved epoch with\n  {run.resume_command}", file=sys.stderr)
         return 130
     except FloatingPointError as error:
         kept = f"the last good checkpoint is {run.checkpoint}" if run.checkpoint else "no epoch was completed"

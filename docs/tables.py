@@ -63,13 +63,29 @@ def _origin(card: WeightCard) -> str:
 
 
 def speed_table() -> str:
-    """Return the figures of the newest run in ``benchmarks/results/training.csv`` beside what was aimed at."""
-    with (ROOT / "benchmarks" / "results" / "training.csv").open(newline="", encoding="utf-8") as file:
+    """Return the figures with a target of the newest run in ``benchmarks/results/training.csv``, reached or not."""
+    path = ROOT / "benchmarks" / "results" / "training.csv"
+    with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    newest = [row for row in rows if row["date"] == rows[-1]["date"] and row["unit"] == "ratio"]
-    body = [[row["what"], f"{float(row['value']):.2f}", f"{float(row['min']):.2f} to {float(row['max']):.2f}"] for row in newest]
-    origin = {key: rows[-1][key] for key in ("date", "hardware", "versions", "threads", "commit")}
-    return f"{format_table(['ratio', 'median', 'range'], body)}\n\n{', '.join(origin.values())}."
+    newest = [row for row in rows if row["date"] == rows[-1]["date"]]
+    body = [
+        [
+            f"{row['subject']}: {row['what']}",
+            f"{float(row['median']):.3g}",
+            f"{float(row['min']):.3g} to {float(row['max']):.3g}",
+            row["unit"],
+            row["target"],
+            row["reached"],
+        ]
+        for row in newest
+        if row["target"]
+    ]
+    run = newest[0]
+    origin = (
+        f"{run['date'][:10]}, {run['processor']}, {run['num_threads']} threads, Python {run['python']}, "
+        f"torch {run['torch']}, lightning {run['lightning']}, commit {run['commit'][:10]}, seed {run['seed']}."
+    )
+    return f"{format_table(['what', 'median', 'range', 'unit', 'aim', 'reached'], body)}\n\n{origin}"
 
 
 TABLES: dict[str, Callable[[], str]] = {"weights": weights_table, "speed": speed_table}

@@ -202,6 +202,45 @@ def test_two_processes_give_the_figures_of_one(tmp_path):
     assert float(second["val_loss"]) == pytest.approx(float(first["val_loss"]), rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--trainer.max_time", "5"], "not a valid duration"),
+        (["--trainer.accelerator", "abacus"], "invalid accelerator name"),
+        (["--trainer.max_epochs", "0"], "at least 1"),
+        (["--seed", "-1"], "seed (-1) must be from 0"),
+        (["--trainer.fast_dev_run", "true"], "train.py sets it itself"),
+        (["--model.num_classes", "5"], "The data decide it"),
+    ],
+)
+def test_a_run_that_cannot_start_leaves_no_folder_behind(tmp_path, capsys, arguments, expected):
+    try:
+        status = train.main([*SMALL, "--run_dir", str(tmp_path / "run"), *arguments])
+    except SystemExit as left:
+        status = left.code
+    assert status == 2
+    assert expected in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_before_the_first_step_says_how_to_go_on(tmp_path):
+    folder = tmp_path / "run"
+    with start(*SMALL, "--trainer.max_epochs", "50", "--run_dir", folder) as process:
+        for line in process.stdout:
+            if line.startswith("Run folder"):
+                process.send_signal(signal.SIGINT)
+                break
+        output = process.stdout.read()
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+    assert "Stopped" in output
+
+
+def test_double_precision_runs_and_is_saved_as_float32(tmp_path):
+    run_main(*SMALL, "--trainer.max_epochs", 1, "--trainer.precision", "64-true", "--run_dir", tmp_path / "run")
+    assert load_file(tmp_path / "run" / "weights.safetensors")["conv1.weight"].dtype == torch.float32
+
+
 def test_a_callers_mistake_is_one_line(tmp_path, capsys):
     assert train.main(["--data.name", "image_folder", "--data.root", str(tmp_path / "absent")]) == 2
     message = capsys.readouterr().err

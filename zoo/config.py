@@ -199,7 +199,7 @@ def _fail(parser: RunParser, message: str) -> int:
     message = re.sub(r"<class '(\w+)'>", r"\1", message).replace("typing.", "").strip()
     key = _unknown_key(message)
     if key is not None:
-        message += f". {suggest_option(key, parser.option_names)}".rstrip(". ")
+        message += f". {_explain_unknown(key, parser.option_names)}".rstrip(". ")
     sys.stderr.write(f"{parser.prog}: error: {message}\n{parser.prog}: --help lists the options\n")
     return 2
 
@@ -216,6 +216,15 @@ def _unknown_key(message: str) -> str | None:
             group = match.groupdict().get("group")
             return f"{group}.{match['key']}" if group else match["key"]
     return None
+
+
+def _explain_unknown(key: str, options: Sequence[str]) -> str:
+    section, _, leaf = key.partition(".")
+    if section == "trainer" and leaf in OWNED_TRAINER_ARGUMENTS:
+        return "train.py sets it itself"
+    if section == "model" and leaf in MODEL_ARGUMENTS_FROM_DATA:
+        return "The data decide it"
+    return suggest_option(key, options)
 
 
 def suggest_option(key: str, options: Sequence[str]) -> str:
@@ -312,6 +321,10 @@ def to_run_config(parsed: Namespace) -> RunConfig:
     """
     values = {key: value for key, value in parsed.as_dict().items() if key not in ("config", "print_config")}
     model, trainer = values["model"], values["trainer"]
+    if not 0 <= values["seed"] < 2**32:
+        raise ValueError(f"seed ({values['seed']}) must be from 0 to {2**32 - 1}")
+    if trainer["max_epochs"] == 0 or trainer["max_steps"] == 0:
+        raise ValueError("trainer.max_epochs and trainer.max_steps must be at least 1, or -1 for no such limit")
     model["attention_args"] = dict(model["attention_args"] or {})
     if model["attention"] not in (None, "none"):
         create_attention(model["attention"], 64, **model["attention_args"])

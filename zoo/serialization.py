@@ -58,8 +58,16 @@ def format_yaml(value: Any) -> str:
 
 
 def read_yaml(path: Path | str) -> Any:
-    """Read a YAML 1.2 file with :func:`parse_yaml`."""
-    return parse_yaml(Path(path).read_text(encoding="utf-8"), source=str(path))
+    """Read a YAML 1.2 file with :func:`parse_yaml`.
+
+    Raises:
+        ValueError: The file is not UTF-8 text, or not YAML; the message names it.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error}") from None
+    return parse_yaml(text, source=str(path))
 
 
 def write_atomically(path: Path | str, content: bytes | str | Callable[[BinaryIO], Any]) -> None:

@@ -97,11 +97,12 @@ class StopOnNonFiniteLoss(Callback):
 class StopOnSignal(Callback):
     """Saves the state at the end of the running step on Ctrl-C or SIGTERM, so that nothing done is lost.
 
-    A second signal stops at once. With several processes the steps at which each hears the signal differ, so the
-    first stops at once too, and the checkpoint of the last whole epoch stands.
+    A signal during validation stops before the next epoch. A second signal stops at once. With several processes the
+    steps at which each hears the signal differ, so the first stops at once too, and the checkpoint of the last whole
+    epoch stands.
 
     Args:
-        checkpoint: Where to save.
+        checkpoint: Where to save; after an epoch, what was saved there.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -109,25 +110,37 @@ class StopOnSignal(Callback):
         self._asked = False
         self._previous: dict[signal.Signals, Any] = {}
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Listen for the signals."""
         del pl_module
-        if trainer.world_size > 1:
+        if stage != "fit" or trainer.world_size > 1:
             return
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._ask)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Listen again: Lightning has put its own handler of SIGTERM in place."""
+        del pl_module
+        if trainer.world_size == 1:
+            signal.signal(signal.SIGTERM, self._ask)
+
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
         if self._asked:
             self._restore()
             raise KeyboardInterrupt
         self._asked = True
-        del number, frame
 
     def _restore(self) -> None:
         while self._previous:
             number, handler = self._previous.popitem()
             signal.signal(number, handler)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave, if asked to while the epoch before was validated and saved."""
+        del trainer, pl_module
+        if self._asked and self.checkpoint.exists():
+            raise TrainingInterrupted(self.checkpoint)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -139,14 +152,9 @@ class StopOnSignal(Callback):
             trainer.save_checkpoint(self.checkpoint)
             raise TrainingInterrupted(self.checkpoint)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Give the signals back."""
-        del trainer, pl_module
-        self._restore()
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Give the signals back."""
-        del trainer, pl_module, exception
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Give the signals back, however the run ended."""
+        del trainer, pl_module, stage
         self._restore()
 
 

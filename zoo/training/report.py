@@ -17,15 +17,13 @@ from zoo.config import RunConfig
 from zoo.data.data_module import ImageDataModule
 from zoo.evaluation.accuracy import compute_metrics, scalar_metrics
 from zoo.evaluation.complexity import count_macs, count_parameters
-from zoo.evaluation.predictions import Precision, Predictions, predict_dataset
+from zoo.evaluation.predictions import Predictions, predict_dataset
 from zoo.pretrained import WeightCard, save_weights
 from zoo.provenance import describe_hardware
 from zoo.serialization import write_atomically
 from zoo.training.callbacks import EpochLog, write_rows
 from zoo.training.learning_curves import plot_learning_curves
 from zoo.training.run import RunFolder, command_line
-
-PRECISIONS: Mapping[str, Precision] = {"bf16": "bf16", "16": "fp16"}
 
 
 @rank_zero_only
@@ -42,7 +40,8 @@ def finish_run(
     """Test the selected and the last epoch, and write weights, card, result, predictions and curves.
 
     The selected epoch is the one with the best validation accuracy (the earliest of equals; the last when a run
-    bounded by steps never validated), so the test set has no say in it. Its weights are left in ``model`` and in
+    bounded by steps never validated), so the test set has no say in it. Both are computed in float32, whatever
+    the training's precision, as ``evaluate.py`` does. Its weights are left in ``model`` and in
     ``weights.safetensors``; the figures of the last epoch stand beside it.
 
     Returns:
@@ -50,7 +49,7 @@ def finish_run(
     """
     run = RunFolder(trainer.strategy.broadcast(str(run.path)))
     device = trainer.strategy.root_device
-    model.to(device)
+    model.to(device, torch.float32)
     epochs = {"last_epoch": run.last, "selected_epoch": run.best if run.best.exists() else run.last}
     metrics: dict[str, Any] = {}
     for label, checkpoint in epochs.items():
@@ -58,7 +57,8 @@ def finish_run(
         if label == "selected_epoch" and metrics["last_epoch"]["epoch"] == epoch:
             metrics[label] = metrics["last_epoch"]
             continue
-        predictions = _predict_test(trainer, model, data, device)
+        prepare = partial(data.prepare_batch, training=False)
+        predictions = predict_dataset(model, data.test_dataloader(), prepare, device=device)
         metrics[label] = {"epoch": epoch, **compute_metrics(predictions, data.class_names)}
     rows = next(callback.rows for callback in trainer.checkpoint_callbacks if isinstance(callback, EpochLog))
     if not trainer.is_global_zero:
@@ -92,12 +92,6 @@ def _load_weights(model: nn.Module, checkpoint: Path) -> int:
     state = {name.removeprefix(prefix): value for name, value in content["state_dict"].items() if prefix in name[:6]}
     model.load_state_dict(state)
     return int(content["epoch"]) + 1
-
-
-def _predict_test(trainer: Trainer, model: nn.Module, data: ImageDataModule, device: torch.device) -> Predictions:
-    precision = PRECISIONS.get(str(trainer.precision).split("-")[0], "fp32")
-    prepare = partial(data.prepare_batch, training=False)
-    return predict_dataset(model, data.test_dataloader(), prepare, device=device, precision=precision)
 
 
 def _prediction_rows(predictions: Predictions, data: ImageDataModule) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from zoo.config import RunConfig, create_parser, instantiate_trainer_arguments, to_run_config
@@ -56,6 +57,11 @@ class RunFolder:
     def checkpoint(self) -> Path | None:
         """What training goes on from; ``None`` before the first epoch ended."""
         return self.last if self.last.exists() else None
+
+    def discard(self) -> None:
+        """Delete a folder that holds nothing but the config of a run that could not start."""
+        if self.path.is_dir() and [path.name for path in self.path.iterdir()] == [self.config.name]:
+            shutil.rmtree(self.path)
 
     @property
     def resume_command(self) -> str:
@@ -140,7 +146,18 @@ def resume_run(path: Path | str) -> tuple[RunConfig, RunFolder]:
 
 
 def create_trainer(config: RunConfig, run: RunFolder) -> Trainer:
-    """Build the Lightning trainer of a run: the config's, with our checkpoints, guards and logs."""
+    """Build the Lightning trainer of a run: the config's, with our checkpoints, guards and logs.
+
+    Raises:
+        ValueError: The trainer refuses a value, or this machine lacks what it asks for.
+    """
+    try:
+        return _create_trainer(config, run)
+    except (MisconfigurationException, ModuleNotFoundError) as error:
+        raise ValueError(f"trainer: {error}") from error
+
+
+def _create_trainer(config: RunConfig, run: RunFolder) -> Trainer:
     quiet_lightning()
     keep_freed_memory()
     arguments = instantiate_trainer_arguments(config.trainer)
