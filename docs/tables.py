@@ -34,8 +34,12 @@ def weights_table() -> str:
     cards.sort(key=lambda card: (card.data["name"], card.cost["macs"], card.cost["parameters"]))
     header = ["weights", "parameters", "MACs", "epochs", "test top-1, selected epoch", "last epoch", "NLL", "ECE"]
     table = format_table(header, [_weights_row(card) for card in cards])
-    origins = sorted({_origin(card) for card in cards})
-    return f"{table}\n\n{' '.join(origins)}"
+    origins: dict[str, list[str]] = {}
+    for card in cards:
+        commits = origins.setdefault(_origin(card), [])
+        commits.append(card.commit["id"][:10] if card.commit else "unknown")
+    made = [f"{origin}, commit {', '.join(dict.fromkeys(commits))}." for origin, commits in origins.items()]
+    return f"{table}\n\n{' '.join(made)}"
 
 
 def _weights_row(card: WeightCard) -> list[str]:
@@ -54,17 +58,18 @@ def _weights_row(card: WeightCard) -> list[str]:
 
 def _origin(card: WeightCard) -> str:
     hardware, versions = card.hardware, card.versions
-    commit = card.commit["id"][:10] if card.commit else "unknown"
     where = hardware["accelerator"] or f"{hardware['processor']}, {hardware['num_cores']} cores"
     return (
         f"Seed {card.seed}, {where}, Python {versions['python']}, torch {versions['torch']}, "
-        f"lightning {versions['lightning']}, commit {commit}."
+        f"lightning {versions['lightning']}"
     )
 
 
 def speed_table() -> str:
     """Return the figures with a target of the newest run in ``benchmarks/results/training.csv``, reached or not."""
     path = ROOT / "benchmarks" / "results" / "training.csv"
+    if not path.exists():
+        return "Not measured yet."
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     newest = [row for row in rows if row["date"] == rows[-1]["date"]]
