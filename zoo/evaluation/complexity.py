@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from zoo.evaluation.predictions import evaluation_mode
 from zoo.functional.validation import check_positive_int
 
 aten = torch.ops.aten
@@ -243,19 +244,7 @@ def _profile(model: nn.Module, input_size: tuple[int, int, int], watched: Mappin
     dtype = next((tensor.dtype for tensor in state.values() if tensor.is_floating_point()), torch.float32)
     profile = _Profile()
     # Inference mode would hide the matrix products inside composite operators such as linear.
-    with torch.inference_mode(False), torch.no_grad(), _evaluation_mode(model), profile.watching(watched), profile:
+    with torch.inference_mode(False), torch.no_grad(), evaluation_mode(model), profile.watching(watched), profile:
         meta_state = {name: torch.empty_like(tensor, device="meta") for name, tensor in state.items()}
         functional_call(model, meta_state, (torch.empty(1, *input_size, dtype=dtype, device="meta"),))
     return profile
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Set all modules to evaluation, and each back to its own mode at the end."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
