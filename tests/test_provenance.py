@@ -65,3 +65,21 @@ def test_there_is_no_commit_outside_a_checkout_or_without_git(tmp_path: Path, ch
 def test_an_installed_copy_is_no_checkout(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "site-packages" / "zoo" / "provenance.py"))
     assert provenance.checkout_folder() is None
+
+
+def test_code_digest_changes_with_what_decides_a_run_and_with_nothing_above_it(tmp_path, monkeypatch):
+    package = tmp_path / "zoo"
+    for name in ("provenance.py", "models/resnet.py", "cli/main.py", "comparison/study.py"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text("1\n")
+    monkeypatch.setattr(provenance, "__file__", str(package / "provenance.py"))
+    before = provenance.code_digest()
+    for name, decides in (("cli/main.py", False), ("comparison/study.py", False), ("models/resnet.py", True)):
+        (package / name).write_text("2\n")
+        assert (provenance.code_digest() != before) == decides, name
+    moved = tmp_path / "elsewhere" / "zoo"
+    moved.parent.mkdir()
+    before = provenance.code_digest()
+    package.rename(moved)
+    monkeypatch.setattr(provenance, "__file__", str(moved / "provenance.py"))
+    assert provenance.code_digest() == before

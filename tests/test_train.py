@@ -15,7 +15,9 @@ from safetensors.torch import load_file
 
 import train
 import zoo
+from zoo.provenance import code_digest
 from zoo.serialization import read_yaml
+from zoo.training import program
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--model.width_multiplier", "0.25", "--data.num_images", "900", "--data.batch_size", "64"]
@@ -59,6 +61,15 @@ def whole_run(tmp_path_factory):
     return folder
 
 
+def test_an_installed_package_trains_without_the_script(tmp_path):
+    """``python -m zoo.training`` from elsewhere is the same program, and the card says how it was called."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "zoo.training", *SMALL, "--trainer.max_epochs", "1", "--run_dir", "run"]
+    subprocess.run(command, check=True, cwd=tmp_path, env=environment, capture_output=True)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["command"].startswith("python -m zoo.training --model.width_multiplier 0.25")
+
+
 def test_a_run_leaves_everything_behind(tmp_path, capsys):
     folder = tmp_path / "run"
     weights = tmp_path / "weights"
@@ -74,6 +85,8 @@ def test_a_run_leaves_everything_behind(tmp_path, capsys):
     assert [name for name in expected if not (folder / name).exists()] == []
 
     result = json.loads((folder / "result.json").read_text())
+    assert result["code_digest"] == code_digest()
+    assert len(result["data_digest"]) == 64
     predictions = rows(folder / "test_predictions.csv")
     assert len(predictions) == result["last_epoch"]["num_images"]
     share = sum(int(row["correct"]) for row in predictions) / len(predictions)
@@ -133,13 +146,13 @@ def test_a_run_killed_before_its_first_epoch_ended_starts_again(tmp_path, whole_
 
 def test_a_loss_of_nan_stops_the_run_with_step_rate_and_the_last_good_checkpoint(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "broken"
-    original = train.ImageClassifier.training_step
+    original = program.ImageClassifier.training_step
 
     def step(self, batch, batch_idx):
         loss = original(self, batch, batch_idx)
         return loss * float("nan") if self.current_epoch == 1 and batch_idx == 2 else loss
 
-    monkeypatch.setattr(train.ImageClassifier, "training_step", step)
+    monkeypatch.setattr(program.ImageClassifier, "training_step", step)
     arguments = [*SMALL, "--trainer.max_epochs", "3", "--run_dir", str(folder), "--optimization.peak_lr", "0.0625"]
     assert train.main(arguments) == 1
     message = capsys.readouterr().err

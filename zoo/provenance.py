@@ -1,5 +1,6 @@
 """Where a number comes from: versions, hardware and the commit of the code that made it."""
 
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+ROOMS_ABOVE_TRAINING = ("cli", "comparison", "explain")
 DISTRIBUTIONS = ("torch", "torchvision", "lightning", "torchmetrics")
 
 
@@ -64,6 +66,20 @@ def describe_commit() -> dict[str, Any] | None:
     if commit is None:
         return None
     return {"id": commit, "dirty": bool(_git(root, "status", "--porcelain", "--untracked-files=no"))}
+
+
+def code_digest() -> str:
+    """Return the sha256 of the sources that decide a run's result: all of the package but the rooms above training.
+
+    Two runs with equal digests were made by the same code, whatever the commits and the folder it lay in.
+    """
+    package = Path(__file__).resolve().parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py"), key=lambda path: path.relative_to(package).as_posix()):
+        name = path.relative_to(package).as_posix()
+        if name.partition("/")[0] not in ROOMS_ABOVE_TRAINING:
+            digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def checkout_folder() -> Path | None:

@@ -204,6 +204,17 @@ def test_names_and_counts_belong_to_each_split():
     assert data.describe().splitlines()[:2] == ["toy: 3 classes, 36 training, 10 validation, 10 test images", "Noise."]
 
 
+def test_digest_changes_with_a_pixel_a_label_and_a_split_and_not_with_the_seed():
+    digest = Toy().digest()
+    assert Toy(seed=5, batch_size=2).digest() == digest
+    assert Toy(sizes=(37, 10, 10)).digest() != digest
+    assert Toy(class_names=["owl", "cat", "dog"]).digest() != digest
+    pixel, label = Toy(), Toy()
+    pixel._sets()["val"].images[3, 0, 0, 0] ^= 1
+    label._sets()["test"].labels[0] = (label.labels("test")[0] + 1) % 3
+    assert len({digest, pixel.digest(), label.digest()}) == 3
+
+
 @pytest.mark.parametrize("option", ["batch_size", "eval_batch_size"])
 def test_batch_sizes_below_one_are_refused(option):
     options = {"batch_size": 4, "eval_batch_size": 4} | {option: 0}

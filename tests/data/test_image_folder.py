@@ -347,3 +347,16 @@ def test_real_photographs_are_found_and_prepared():
     assert batch.images.shape == (16, 3, 64, 64)
     assert batch.images.dtype == torch.float32
     assert 0.3 < batch.images.std() < 2
+
+
+def test_digest_sees_each_change_of_an_image_and_not_the_place(tmp_path, make_images):
+    make_images(tmp_path / "first", "ab")
+    digest = open_folder(tmp_path / "first").digest()
+    root = (tmp_path / "first").rename(tmp_path / "second")
+    assert open_folder(root, shuffle_seed=3).digest() == digest
+    image = root / "a" / "0.png"
+    Image.open(image).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(image)
+    changed = open_folder(root).digest()
+    assert changed != digest
+    image.rename(root / "b" / "9.png")
+    assert open_folder(root).digest() not in (digest, changed)

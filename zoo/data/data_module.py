@@ -1,6 +1,7 @@
 """What every data set offers: classes, splits, loaders, preparation on the device, and a text of what was done."""
 
 import abc
+import hashlib
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -26,6 +27,9 @@ class ImageSet(Protocol):
     def sample_name(self, index: int) -> str:
         """Return the path or the number by which a person finds this image."""
 
+    def content_digest(self) -> str:
+        """Return a digest that changes when an image does."""
+
     def create_loader(self, sampler: BatchSampler, *, training: bool) -> ResumableLoader:
         """Return a loader of uint8 batches."""
 
@@ -49,6 +53,10 @@ class TensorSet:
     def sample_name(self, index: int) -> str:
         """Return ``split/number``."""
         return f"{self._name}/{int(self._numbers[index]):05d}"
+
+    def content_digest(self) -> str:
+        """Return the sha256 of all pixels."""
+        return hashlib.sha256(memoryview(self.images.numpy())).hexdigest()
 
     def create_loader(self, sampler: BatchSampler, *, training: bool) -> ResumableLoader:  # noqa: ARG002
         """Return a loader that gathers from memory; augmentation comes later, on the device."""
@@ -198,6 +206,20 @@ class ImageDataModule(lightning.LightningDataModule, abc.ABC):
         """Return a name for every image of a split: its path, or its number in the source."""
         image_set = self._sets()[split]
         return [image_set.sample_name(index) for index in range(len(image_set.labels))]
+
+    def digest(self) -> str:
+        """Return the sha256 of what a run learns from and is judged by: classes, splits, labels and images.
+
+        It does not depend on where the data lie, nor on the seed. Of image files, see the data set's images for what
+        is looked at.
+        """
+        digest = hashlib.sha256("\0".join(self.class_names).encode())
+        for split in SPLITS:
+            image_set = self._sets()[split]
+            names = "\0".join(self.sample_names(split))
+            labels = ",".join(map(str, image_set.labels.tolist()))
+            digest.update(f"\n{split}\n{names}\n{labels}\n{image_set.content_digest()}".encode())
+        return digest.hexdigest()
 
     def create_sampler(self, split: Split, shard: tuple[int, int] | None = None) -> BatchSampler:
         """Return what decides the batches of a split.

@@ -19,7 +19,7 @@ from zoo.evaluation.accuracy import compute_metrics, scalar_metrics
 from zoo.evaluation.complexity import count_macs, count_parameters
 from zoo.evaluation.predictions import Predictions, predict_dataset
 from zoo.pretrained import WeightCard, save_weights
-from zoo.provenance import describe_hardware
+from zoo.provenance import code_digest, describe_hardware
 from zoo.serialization import write_atomically
 from zoo.training.callbacks import EpochLog, write_rows
 from zoo.training.learning_curves import plot_learning_curves
@@ -79,6 +79,8 @@ def finish_run(
         "hardware": card.hardware,
         "versions": card.versions,
         "commit": card.commit,
+        "code_digest": code_digest(),
+        "data_digest": data.digest(),
         "command": card.command,
     }
     write_atomically(run.result, json.dumps(result, indent=2) + "\n")

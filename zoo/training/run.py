@@ -209,4 +209,5 @@ def _as_list(value: Any) -> list[Any]:
 
 def command_line() -> str:
     """Return the command that started this program, as a person would type it."""
-    return shlex.join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
+    program = Path(sys.argv[0]).name
+    return shlex.join(["python", *(["-m", "zoo.training"] if program == "__main__.py" else [program]), *sys.argv[1:]])
