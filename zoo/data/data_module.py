@@ -56,7 +56,7 @@ class TensorSet:
 
     def content_digest(self) -> str:
         """Return the sha256 of all pixels."""
-        return hashlib.sha256(memoryview(self.images.numpy())).hexdigest()
+        return hashlib.sha256(self.images.numpy().data).hexdigest()
 
     def create_loader(self, sampler: BatchSampler, *, training: bool) -> ResumableLoader:  # noqa: ARG002
         """Return a loader that gathers from memory; augmentation comes later, on the device."""
