@@ -1,0 +1,1 @@
+"""Studies: a grid of ordinary runs, what they showed, and what may be said of it."""
