@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from zoo import __version__
-from zoo.cli import describe_command, list_command, predict_command
+from zoo.cli import compare_command, describe_command, list_command, predict_command
 from zoo.registry import suggest
 
 # Each has SUMMARY, add_arguments(parser) and run(arguments) -> exit status; what is slow to import, run imports itself.
@@ -15,6 +15,7 @@ COMMANDS: dict[str, Any] = {
     "list": list_command,
     "describe": describe_command,
     "predict": predict_command,
+    "compare": compare_command,
 }
 USAGE_ERROR = 2
 
@@ -47,6 +48,27 @@ def create_parser() -> tuple[Parser, dict[str, Parser]]:
     return parser, by_name
 
 
+def split_run_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Take out the options of a training run, which have a dot in their names, with their values.
+
+    >>> split_run_options(["compare", "--trainer.max_epochs", "5", "--jobs", "2", "--data.clutter=8"])
+    (['compare', '--jobs', '2'], ['--trainer.max_epochs', '5', '--data.clutter=8'])
+    """
+    others: list[str] = []
+    options: list[str] = []
+    remaining = list(words)
+    while remaining:
+        word = remaining.pop(0)
+        name, equals, _ = word.partition("=")
+        if not (name.startswith("--") and "." in name):
+            others.append(word)
+            continue
+        options.append(word)
+        if not equals and remaining:
+            options.append(remaining.pop(0))
+    return others, options
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; return the exit status: 0, 1 for a result that is not all right, 2 for a caller's mistake."""
     parser, by_name = create_parser()
@@ -54,7 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         known = list(COMMANDS)
         parser.error(f"unknown command {words[0]!r}.{suggest(words[0], known)} Known: {', '.join(known)}")
+    words, run_options = split_run_options(words)
     parsed, unknown = parser.parse_known_args(words)
+    parsed.words, parsed.run_options = [*words, *run_options], run_options
+    if run_options and not getattr(COMMANDS[parsed.command], "TAKES_RUN_OPTIONS", False):
+        unknown = unknown or run_options
     if unknown:
         options = [option for option in by_name[parsed.command]._option_string_actions if option.startswith("--")]
         near = suggest(unknown[0].partition("=")[0], options)

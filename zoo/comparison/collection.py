@@ -1,0 +1,149 @@
+"""From finished runs to the results of their study."""
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from zoo.comparison.results import EPOCH_TYPES, RUN_TYPES, StudyResults, empty_cost, prediction_dtype
+from zoo.comparison.runs import RunPlan, placeless
+from zoo.data import create_data
+from zoo.serialization import format_yaml, read_yaml
+from zoo.training.run import RunFolder
+
+
+@dataclass(frozen=True, eq=False)
+class StudyData:
+    """What the results of a study need to know of its data.
+
+    Args:
+        class_names: In label order.
+        labels: Of the test images.
+        digests: Of each data set's content, by the data section of the runs' configs as YAML text.
+    """
+
+    class_names: tuple[str, ...]
+    labels: npt.NDArray[np.int64]
+    digests: dict[str, str]
+
+    def digest(self, plan: RunPlan) -> str:
+        """Return the digest of the data of a run."""
+        return self.digests[format_yaml(dict(plan.config.data))]
+
+
+def read_data(plans: Sequence[RunPlan]) -> StudyData:
+    """Open every data set of the plans once.
+
+    Raises:
+        ValueError: They differ in classes or in the labels of the test images, so that answers cannot be paired.
+    """
+    digests: dict[str, str] = {}
+    known: tuple[str, tuple[str, ...], npt.NDArray[np.int64]] | None = None
+    for plan in plans:
+        key = format_yaml(dict(plan.config.data))
+        if key in digests:
+            continue
+        title = plan.cell.data if plan.cell else plan.config.data["name"]
+        data = create_data(**plan.config.data)
+        data.check()
+        class_names, labels = tuple(data.class_names), data.labels("test").numpy()
+        if known is None:
+            known = (title, class_names, labels)
+        elif class_names != known[1] or not np.array_equal(labels, known[2]):
+            what = "classes" if class_names != known[1] else "labels of the test images"
+            raise ValueError(f"{title} and {known[0]} differ in their {what}; make a study of each")
+        digests[key] = data.digest()
+    assert known is not None
+    return StudyData(known[1], known[2], digests)
+
+
+def collect(name: str, plans: Sequence[RunPlan], data: StudyData, cost: pd.DataFrame | None = None) -> StudyResults:
+    """Read the runs that are finished.
+
+    Raises:
+        ValueError: None is, or a folder's files contradict each other.
+    """
+    finished = [plan for plan in plans if plan.run.is_finished]
+    if not finished:
+        raise ValueError(f"no run of study {name!r} is finished")
+    rows, epochs = zip(*(read_run(plan, data.class_names) for plan in finished), strict=True)
+    return StudyResults(
+        name=name,
+        class_names=data.class_names,
+        labels=data.labels.astype(prediction_dtype(len(data.class_names))),
+        runs=pd.DataFrame(list(rows), columns=[*RUN_TYPES, "predictions"]),
+        cost=empty_cost() if cost is None else cost,
+        epochs=pd.DataFrame([row for run in epochs for row in run], columns=["cell", "seed", *EPOCH_TYPES]),
+    )
+
+
+def read_run(plan: RunPlan, class_names: tuple[str, ...]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Read a finished run: its row of the results, and one row per epoch.
+
+    Raises:
+        ValueError: The folder's files contradict each other or the classes.
+    """
+    assert plan.cell is not None
+    run = plan.run
+    result = json.loads(run.result.read_text(encoding="utf-8"))
+    selected, last, commit = result["selected_epoch"], result["last_epoch"], result["commit"]
+    row = {
+        "cell": plan.cell.title,
+        "model": plan.cell.model,
+        "attention": plan.cell.attention,
+        "data": plan.cell.data,
+        "seed": plan.config.seed,
+        "selected_epoch": selected["epoch"],
+        "selected_top1": selected["top1"],
+        "last_epoch": last["epoch"],
+        "last_top1": last["top1"],
+        "validation_top1": result["validation"].get(str(selected["epoch"])),
+        "nll": selected["nll"],
+        "ece": selected["ece"],
+        "parameters": result["cost"]["parameters"],
+        "macs": result["cost"]["macs"],
+        "train_seconds": result["cost"]["train_seconds"],
+        "images_per_second": result["cost"]["train_images_per_second"],
+        "precision": result["precision"],
+        "code_digest": result["code_digest"],
+        "data_digest": result["data_digest"],
+        "commit": commit["id"] if commit else None,
+        "dirty": commit["dirty"] if commit else None,
+        "versions": json.dumps(result["versions"]),
+        "hardware": json.dumps(result["hardware"]),
+        "command": result["command"],
+        "config": format_yaml(placeless(read_yaml(run.config))),
+        "predictions": _read_predictions(run, class_names),
+    }
+    return row, _read_epochs(plan)
+
+
+def _read_predictions(run: RunFolder, class_names: tuple[str, ...]) -> Any:
+    numbers = {name: number for number, name in enumerate(class_names)}
+    with run.predictions.open(encoding="utf-8", newline="") as file:
+        answers = [row["prediction"] for row in csv.DictReader(file)]
+    unknown = next((answer for answer in answers if answer not in numbers), None)
+    if unknown is not None:
+        raise ValueError(f"{run.predictions} answers {unknown!r}, which is no class of the study's data")
+    return np.array([numbers[answer] for answer in answers], dtype=prediction_dtype(len(class_names)))
+
+
+def _read_epochs(plan: RunPlan) -> list[dict[str, Any]]:
+    assert plan.cell is not None
+    with plan.run.epochs.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    floats = [name for name in EPOCH_TYPES if name != "epoch"]
+    return [
+        {
+            "cell": plan.cell.title,
+            "seed": plan.config.seed,
+            "epoch": int(row["epoch"]),
+            **{name: float(row[name]) if row.get(name) else None for name in floats},
+        }
+        for row in rows
+    ]
