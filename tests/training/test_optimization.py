@@ -15,7 +15,7 @@ from zoo.training.optimization import create_optimizer, ema_average, split_by_de
 
 def test_norms_and_biases_do_not_decay():
     model = zoo.create_model("resnet20", attention="cbam")
-    decayed, undecayed = split_by_decay(model)
+    decayed, undecayed = split_by_decay(model.parameters())
     norms = [
         parameter
         for module in model.modules()
@@ -89,3 +89,14 @@ def test_rates_are_finite_for_every_length():
         for warmup_steps in range(num_steps + 1):
             rates = [warmup_cosine(step, num_steps=num_steps, warmup_steps=warmup_steps) for step in range(num_steps)]
             assert all(math.isfinite(rate) and 0 <= rate <= 1 for rate in rates)
+
+
+def test_gates_get_their_own_learning_rate_and_every_parameter_is_in_one_group():
+    model = zoo.create_model("resnet20", attention="se")
+    optimizer = create_optimizer(model, OptimizationConfig(peak_lr=0.1, attention_lr_multiplier=5))
+    rate_of = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in model.named_parameters():
+        assert rate_of[id(parameter)] == pytest.approx(0.5 if ".attention." in name else 0.1), name
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
+    with pytest.raises(ValueError, match="gate"):
+        create_optimizer(zoo.create_model("resnet20"), OptimizationConfig(attention_lr_multiplier=5))

@@ -1,7 +1,7 @@
 """Optimizer, weight-decay groups, learning-rate schedule and the averaging of weights."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from lightning.pytorch.callbacks import WeightAveraging
@@ -9,34 +9,39 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from zoo.config import OptimizationConfig
+from zoo.insertion import attention_parameters
 
 
-def split_by_decay(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Split the trainable parameters into those that decay and those that do not.
+def split_by_decay(parameters: Iterable[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Split the trainable ones of some parameters into those that decay and those that do not.
 
     Norm weights and every bias have at most one axis and do not decay; all matrices and kernels do.
     """
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
     decayed = [parameter for parameter in trainable if parameter.ndim > 1]
     return decayed, [parameter for parameter in trainable if parameter.ndim <= 1]
 
 
 def create_optimizer(model: nn.Module, config: OptimizationConfig) -> Optimizer:
-    """Build the optimizer over the trainable parameters of a model.
+    """Build the optimizer over the trainable parameters of a model, gates in groups of their own if their rate is.
 
     Raises:
-        ValueError: The model has no trainable parameter.
+        ValueError: The model has no trainable parameter, or ``attention_lr_multiplier`` is set and it has no gate.
     """
-    decayed, undecayed = split_by_decay(model)
-    if not decayed and not undecayed:
-        raise ValueError("the model has no trainable parameter: every requires_grad is False")
     assert config.peak_lr is not None
     assert config.weight_decay is not None
-    groups = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": undecayed, "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
+    gates = [] if config.attention_lr_multiplier == 1 else attention_parameters(model)
+    of_gates = {id(parameter) for parameter in gates}
+    groups = []
+    for parameters, lr in (
+        ([parameter for parameter in model.parameters() if id(parameter) not in of_gates], config.peak_lr),
+        (gates, config.peak_lr * config.attention_lr_multiplier),
+    ):
+        for group, weight_decay in zip(split_by_decay(parameters), (config.weight_decay, 0.0), strict=True):
+            if group:
+                groups.append({"params": group, "weight_decay": weight_decay, "lr": lr})
+    if not groups:
+        raise ValueError("the model has no trainable parameter: every requires_grad is False")
     if config.optimizer == "sgd":
         assert config.momentum is not None
         return SGD(groups, lr=config.peak_lr, momentum=config.momentum, nesterov=bool(config.nesterov))

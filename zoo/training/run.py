@@ -25,6 +25,7 @@ from zoo.training.callbacks import (
     StopOnNonFiniteLoss,
     StopOnSignal,
 )
+from zoo.training.gates_first import TrainGatesFirst
 from zoo.training.memory import keep_freed_memory
 from zoo.training.optimization import create_weight_averaging
 
@@ -162,6 +163,8 @@ def _create_trainer(config: RunConfig, run: RunFolder) -> Trainer:
     keep_freed_memory()
     arguments = instantiate_trainer_arguments(config.trainer)
     callbacks: list[Callback] = [SeedEachStep(config.seed), StopOnNonFiniteLoss()]
+    if config.optimization.gates_first_epochs:
+        callbacks.append(TrainGatesFirst(config.optimization.gates_first_epochs))
     if config.optimization.ema_decay is not None:
         callbacks.append(create_weight_averaging(config.optimization.ema_decay))
     arguments["enable_progress_bar"] = arguments["enable_progress_bar"] is not False and sys.stdout.isatty()

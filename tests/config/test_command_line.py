@@ -133,6 +133,8 @@ def test_defaults_follow_the_optimizer():
         {"momentum": 0.0},  # nesterov needs some
         {"label_smoothing": 1.0},
         {"ema_decay": 1.0},
+        {"attention_lr_multiplier": 0.0},
+        {"gates_first_epochs": -1},
         {"mixup_alpha": -0.1},
         {"cutmix_alpha": -0.1},
         {"final_lr_fraction": 1.5},

@@ -1,4 +1,4 @@
-"""The typed, frozen description of one training run, read from YAML and the command line."""
+"""A run read from YAML and the command line: the options are the signatures of what they configure."""
 
 import dataclasses
 import difflib
@@ -7,18 +7,18 @@ import itertools
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
-import torch
 from jsonargparse import ArgumentParser, Namespace, set_loader
 from lightning.pytorch import Trainer
 
+from zoo.config.optimization import OptimizationConfig
+from zoo.config.run import RunConfig, native_precision, plain
 from zoo.data import DATASETS
 from zoo.factory import ATTENTION, MODELS, create_attention
 from zoo.registry import suggest
-from zoo.serialization import format_yaml, parse_yaml, read_yaml
+from zoo.serialization import parse_yaml, read_yaml
 
 DEFAULT_MODEL = "resnet20"
 DEFAULT_DATA = "cluttered_digits"
@@ -38,147 +38,6 @@ NAMED_MODEL_ARGUMENTS: set[str | int] = {"attention", "attention_args", "pretrai
 OWNED_DATA_ARGUMENTS: set[str | int] = {"shuffle_seed", "class_names"}
 
 set_loader("strict_yaml", parse_yaml, exceptions=(ValueError,))
-
-
-@dataclass(frozen=True)
-class OptimizationConfig:
-    """How the weights are trained.
-
-    The learning rate rises linearly over ``warmup_epochs`` and then follows half a cosine down to
-    ``final_lr_fraction * peak_lr``, both counted in optimizer steps.
-
-    Args:
-        optimizer: ``sgd`` (momentum) or ``adamw``.
-        peak_lr: Learning rate at the end of the warm-up; by default 0.1 for sgd and 0.001 for adamw.
-        momentum: Of sgd; by default 0.9.
-        nesterov: Of sgd; by default true.
-        betas: Of adamw; by default [0.9, 0.999].
-        weight_decay: Never applied to norms and biases; by default 0.0005 for sgd and 0.05 for adamw.
-        warmup_epochs: Length of the warm-up, fractions allowed; by default 1, or a fifth of a run under 5 epochs.
-        final_lr_fraction: Learning rate of the last step as a fraction of the peak, 0 to 1.
-        label_smoothing: Share of the target spread evenly over all classes, 0 to below 1.
-        mixup_alpha: Parameter of the Beta distribution of mixup; 0 switches it off.
-        cutmix_alpha: Parameter of the Beta distribution of cutmix; 0 switches it off. With both, each batch draws one.
-        ema_decay: Decay of an exponential moving average of the weights, which is then what is validated, tested and
-            saved; after t updates it is min(ema_decay, (1 + t) / (10 + t)). None: the raw weights.
-        class_weights: One weight per class in class order, or ``balanced`` for inverse training frequencies.
-    """
-
-    optimizer: Literal["sgd", "adamw"] = "sgd"
-    peak_lr: float | None = None
-    momentum: float | None = None
-    nesterov: bool | None = None
-    betas: list[float] | None = None
-    weight_decay: float | None = None
-    warmup_epochs: float | None = None
-    final_lr_fraction: float = 0.0
-    label_smoothing: float = 0.0
-    mixup_alpha: float = 0.0
-    cutmix_alpha: float = 0.0
-    ema_decay: float | None = None
-    class_weights: Literal["balanced"] | list[float] | None = None
-
-    def __post_init__(self) -> None:
-        """Fill what depends on the optimizer and refuse what contradicts it."""
-        if self.optimizer == "sgd":
-            defaults: dict[str, Any] = {"peak_lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
-            foreign = ["betas"]
-        else:
-            defaults = {"peak_lr": 1e-3, "betas": [0.9, 0.999], "weight_decay": 0.05}
-            foreign = ["momentum", "nesterov"]
-        for name in foreign:
-            if getattr(self, name) is not None:
-                raise ValueError(f"optimization.{name} has no effect on optimizer {self.optimizer!r}; leave it out")
-        for name, value in defaults.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
-        assert self.peak_lr is not None
-        assert self.weight_decay is not None
-        _check("peak_lr", self.peak_lr, self.peak_lr > 0, "above 0")
-        _check("weight_decay", self.weight_decay, self.weight_decay >= 0, "0 or more")
-        if self.warmup_epochs is not None:
-            _check("warmup_epochs", self.warmup_epochs, self.warmup_epochs >= 0, "0 or more")
-        _check("final_lr_fraction", self.final_lr_fraction, 0 <= self.final_lr_fraction <= 1, "from 0 to 1")
-        _check("label_smoothing", self.label_smoothing, 0 <= self.label_smoothing < 1, "from 0 to below 1")
-        _check("mixup_alpha", self.mixup_alpha, self.mixup_alpha >= 0, "0 or more")
-        _check("cutmix_alpha", self.cutmix_alpha, self.cutmix_alpha >= 0, "0 or more")
-        if self.momentum is not None:
-            _check("momentum", self.momentum, 0 <= self.momentum < 1, "from 0 to below 1")
-            if self.nesterov and self.momentum == 0:
-                raise ValueError("optimization.nesterov needs a momentum above 0; set nesterov to false")
-        if self.betas is not None:
-            inside = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
-            _check("betas", self.betas, inside, "two numbers from 0 to below 1")
-        if self.ema_decay is not None:
-            _check("ema_decay", self.ema_decay, 0 < self.ema_decay < 1, "between 0 and 1, or null for none")
-        if isinstance(self.class_weights, list):
-            usable = all(weight >= 0 for weight in self.class_weights) and sum(self.class_weights) > 0
-            _check("class_weights", self.class_weights, usable, "weights of 0 or more, not all 0")
-
-
-def _check(name: str, value: object, holds: bool, expected: str) -> None:
-    if not holds:
-        raise ValueError(f"optimization.{name} is {value}; it must be {expected}")
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """One run: everything that decides its result.
-
-    Args:
-        model: ``name`` and the keyword arguments of :func:`zoo.create_model`.
-        data: ``name`` and the keyword arguments of :func:`zoo.data.create_data`.
-        optimization: How the weights are trained.
-        trainer: Keyword arguments of the Lightning ``Trainer``.
-        seed: Of the initial weights, the order of the images and every augmentation.
-        output_dir: Folder under which the run gets its own folder, ``<data>/<model>_<attention>/seed<seed>``.
-        run_dir: The run's folder itself, instead of one under ``output_dir``.
-        overwrite: Whether a run that is already in ``run_dir`` may be deleted.
-        weights_dir: Folder that receives a copy of the final weights and card, named for the model and data.
-        channels_last: Keep images and convolution weights in channels-last memory order.
-        compile: Compile the model with ``torch.compile``.
-    """
-
-    model: Mapping[str, Any]
-    data: Mapping[str, Any]
-    optimization: OptimizationConfig = field(default_factory=OptimizationConfig)
-    trainer: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    output_dir: str = "runs"
-    run_dir: str | None = None
-    overwrite: bool = False
-    weights_dir: str | None = None
-    channels_last: bool = True
-    compile: bool = False
-
-    @property
-    def title(self) -> str:
-        """The model and its attention, as files are named: ``resnet20_cbam``."""
-        attention = self.model.get("attention")
-        return self.model["name"] + (f"_{attention}" if attention else "")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain nested values, in the layout of the YAML file."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        values["optimization"] = dataclasses.asdict(self.optimization)
-        for section in ("model", "data", "trainer"):
-            values[section] = _plain(values[section])
-        return values
-
-    def to_yaml(self) -> str:
-        """Return the text of a config file that reads back as this config."""
-        return format_yaml(self.to_dict())
-
-
-def _plain(value: Any) -> Any:
-    """Turn what a parser produced (namespaces, tuples, paths) into what YAML holds."""
-    if isinstance(value, Namespace):
-        return _plain(value.as_dict())
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
 
 
 class RunParser(ArgumentParser):
@@ -332,17 +191,7 @@ def to_run_config(parsed: Namespace) -> RunConfig:
         raise ValueError(f"model.attention_args {model['attention_args']} have no effect without model.attention")
     trainer["precision"] = trainer["precision"] or native_precision(trainer["accelerator"])
     values["optimization"] = OptimizationConfig(**values["optimization"])
-    return RunConfig(**{key: _plain(value) if key != "optimization" else value for key, value in values.items()})
-
-
-def native_precision(accelerator: str) -> str:
-    """Return ``bf16-mixed`` where the hardware multiplies bfloat16 matrices itself, else ``32-true``."""
-    if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
-        return "bf16-mixed" if torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
-    if accelerator in ("auto", "cpu") and not (accelerator == "auto" and torch.backends.mps.is_available()):
-        native = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
-        return "bf16-mixed" if native else "32-true"
-    return "32-true"
+    return RunConfig(**{key: plain(value) if key != "optimization" else value for key, value in values.items()})
 
 
 def _config_files(arguments: Sequence[str]) -> list[str]:
