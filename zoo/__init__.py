@@ -15,6 +15,13 @@ from zoo.factory import create_attention, list_attention, list_models
 
 if TYPE_CHECKING:
     from zoo.data import create_data, list_data
+    from zoo.insertion import (
+        attention_parameters,
+        freeze_backbone,
+        insert_attention,
+        remove_attention,
+        unfreeze_backbone,
+    )
     from zoo.models.backbone import Backbone
     from zoo.pretrained import WeightCard, list_weights, load_pretrained
 
@@ -23,14 +30,19 @@ __version__ = "0.1.0"
 __all__ = [
     "WeightCard",
     "__version__",
+    "attention_parameters",
     "create_attention",
     "create_data",
     "create_model",
+    "freeze_backbone",
+    "insert_attention",
     "list_attention",
     "list_data",
     "list_models",
     "list_weights",
     "load_pretrained",
+    "remove_attention",
+    "unfreeze_backbone",
 ]
 
 # Imported at the first use, so that importing the package costs little more than importing torch.
@@ -40,6 +52,11 @@ _LAZY = {
     "load_pretrained": "zoo.pretrained",
     "create_data": "zoo.data",
     "list_data": "zoo.data",
+    "attention_parameters": "zoo.insertion",
+    "freeze_backbone": "zoo.insertion",
+    "insert_attention": "zoo.insertion",
+    "remove_attention": "zoo.insertion",
+    "unfreeze_backbone": "zoo.insertion",
 }
 
 

@@ -67,7 +67,7 @@ def insert_attention(
     >>> before = model(images)
     >>> report = insert_attention(model, "cbam")
     >>> len(report.gates), report.added_parameters, torch.equal(model(images), before)
-    (9, 2835, True)
+    (9, 3273, True)
     """
     check_flag("identity_start", identity_start)
     check_flag("replace", replace)
