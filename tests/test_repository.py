@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import zoo
+from zoo.comparison.study import read_study
 from zoo.config import parse_run_config
 from zoo.data import list_data
 from zoo.training.image_classifier import create_mixing
@@ -16,7 +17,8 @@ from zoo.training.loss import MixedTargetCrossEntropy
 from zoo.training.optimization import create_optimizer
 
 ROOT = Path(__file__).parent.parent
-CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
+STUDIES = sorted((ROOT / "configs" / "studies").glob("*.yaml"))
+CONFIGS = sorted(set((ROOT / "configs").rglob("*.yaml")) - set(STUDIES))
 NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "cluttered_digits": 10, "imagenet": 1000, "image_folder": 7}
 
 
@@ -55,6 +57,15 @@ def test_config_header_names_its_own_command(path):
     assert re.search(r"^# Hardware: .+\n# Score: .+", text, re.MULTILINE)
     for card in re.findall(r"weights/\S+\.yaml", text):
         assert (ROOT / card).exists(), f"{path.name} promises {card}"
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.name)
+def test_study_is_read_and_its_header_names_its_own_command(path):
+    plans = read_study(path).plans("runs")
+    assert len(plans) == len({plan.folder for plan in plans}) >= 6
+    for plan in plans:
+        zoo.create_model(**plan.config.model, num_classes=10)
+    assert f"zoo compare {path.relative_to(ROOT).as_posix()} " in path.read_text(encoding="utf-8")
 
 
 def test_every_attention_and_every_data_set_has_a_config():

@@ -25,7 +25,8 @@ th button { font: inherit; font-weight: 600; border: 0; padding: 0; background: 
 th[aria-sort=ascending] button::after { content: " \\25B2"; }
 th[aria-sort=descending] button::after { content: " \\25BC"; }
 tbody th { font-weight: 600; } tr.plain { background: #f4f4f4; }
-td:last-child { min-width: 16rem; }
+td { white-space: nowrap; } td:nth-child(2), td:nth-child(7), td:last-child { white-space: normal; }
+td:nth-child(7) { min-width: 5rem; } td:last-child { min-width: 16rem; }
 figure { margin: 1rem 0; } img { max-width: 100%; height: auto; border: 1px solid #e0e0e0; }
 .note { color: #444; font-size: .85rem; }
 """
@@ -126,7 +127,8 @@ def _table(cells: Sequence[CellSummary]) -> str:
         fields = [f'<th scope="row">{html.escape(first)}</th>']
         for text, value in zip(texts, _sort_values(cell)[1:], strict=True):
             sort_by = "" if value is None else f' data-value="{value!r}"'
-            fields.append(f"<td{sort_by}>{html.escape(text)}</td>")
+            lines_of_text = html.escape(text).replace(" (", "<br>(").replace(" [", "<br>[")
+            fields.append(f"<td{sort_by}>{lines_of_text}</td>")
         kind = ' class="plain"' if cell.comparison is None else ""
         lines.append(f"<tr{kind}>{''.join(fields)}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"

@@ -1,6 +1,7 @@
 """The pictures of a study: accuracy against latency, learning curves, what changes per class and per confusion."""
 
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def plot_accuracy_against_latency(_results: StudyResults, summary: Summary) -> F
             [latencies[i] for i in front], [100 * group[i].top1.mean for i in front], ":", color="0.4", zorder=0,
             label="no net is faster and better",
         )  # fmt: skip
-        axes.set(title=data, xlabel="latency of one image (ms)", ylabel="test top-1 (%), 95 % interval")
+        axes.set(title=_wrap(data), xlabel="latency of one image (ms)", ylabel="test top-1 (%), 95 % interval")
     _legend_below(figure, panels.values())
     return figure
 
@@ -105,7 +106,7 @@ def plot_learning_curves(results: StudyResults, summary: Summary) -> Figure | No
             colour = styles[_key(cell)]["color"]
             axes.plot(curve.index, curve.mean(axis=1), color=colour, label=f"{cell.model} {cell.attention}")
             axes.fill_between(curve.index, curve.min(axis=1), curve.max(axis=1), color=colour, alpha=0.15, linewidth=0)
-        axes.set(title=title, xlabel="epoch", ylabel="validation top-1 (%)")
+        axes.set(title=_wrap(title), xlabel="epoch", ylabel="validation top-1 (%)")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend_below(figure, panels.values())
     return figure
@@ -126,7 +127,7 @@ def plot_class_differences(results: StudyResults, summary: Summary) -> Figure | 
     figure = Figure(figsize=(3.2 + 0.62 * len(shown), 1.9 + 0.36 * len(rows)), layout="constrained")
     axes = figure.subplots()
     _heat_map(axes, values, [results.class_names[i] for i in shown], list(rows), "{:+.1f}")
-    axes.set_title("Accuracy per class minus the plain net's (points)")
+    figure.suptitle("Accuracy per class minus the plain net's (points)", fontsize=11)
     return figure
 
 
@@ -152,17 +153,18 @@ def plot_confusion_differences(results: StudyResults, summary: Summary) -> Figur
     total = np.sum([np.abs(change) for change in changes.values()], axis=0)
     shown = _largest(total.sum(0) + total.sum(1))
     names = [results.class_names[i] for i in shown]
-    side = 1.9 + 0.2 * len(shown)
-    figure, panels = _panels(list(changes), side, side - 0.3)
+    side = 2.2 + 0.2 * len(shown)
+    figure, panels = _panels(list(changes), side, side + 0.2)
     limit = max(max(float(np.abs(change[np.ix_(shown, shown)]).max()) for change in changes.values()), 1e-9)
     for title, axes in panels.items():
         image = axes.imshow(changes[title][np.ix_(shown, shown)], cmap="RdBu_r", vmin=-limit, vmax=limit)
-        axes.set_title(title, fontsize=9)
+        axes.set_title(_wrap(title), fontsize=8)
+        axes.grid(False)
         axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
         axes.set_yticks(range(len(names)), names, fontsize=7)
         axes.set_xlabel("answer", fontsize=8)
         axes.set_ylabel("truth", fontsize=8)
-    figure.colorbar(image, ax=list(panels.values()), label="images more, mean over seeds", shrink=0.8)
+    figure.colorbar(image, ax=list(panels.values()), label="images more, mean over seeds", aspect=40)
     return figure
 
 
@@ -228,13 +230,18 @@ def _panels(titles: Sequence[str], width: float, height: float) -> tuple[Figure,
     columns = min(_COLUMNS, len(titles))
     rows = math.ceil(len(titles) / columns)
     figure = Figure(figsize=(max(width * columns, 6.4), height * rows + 0.8), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False).flat
+    grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
     panels = dict(zip(titles, grid, strict=False))
-    for axes in list(grid)[len(titles) :]:
+    for axes in grid[len(titles) :]:
         axes.set_axis_off()
     for axes in panels.values():
         axes.grid(alpha=0.3)
     return figure, panels
+
+
+def _wrap(title: str) -> str:
+    """Break a title into lines that fit a panel."""
+    return "\n".join(textwrap.wrap(title, 38, break_on_hyphens=False))
 
 
 def _legend_below(figure: Figure, panels: Iterable[Axes]) -> None:
