@@ -45,7 +45,9 @@ def make_results():
                             continue
                         draws = draws + generator.normal(0, 0.05, num_images)
                         right = draws < share
-                        wrong = (labels + 1 + generator.integers(len(class_names) - 1, size=num_images)) % len(class_names)
+                        wrong = (labels + 1 + generator.integers(len(class_names) - 1, size=num_images)) % len(
+                            class_names
+                        )
                         predictions = np.where(right, labels, wrong)
                         run = _run(model, attention, data_name, seed, predictions, labels, len(data) > 1)
                         runs.append(run)
@@ -54,7 +56,9 @@ def make_results():
                             for epoch in range(1, 6)
                         ]
                     if cost and any(run["cell"] == runs[-1]["cell"] for run in runs):
-                        values = {key: {"string": "x", "int64": 3, "double": 1.0}[str(t)] for key, t in COST_TYPES.items()}
+                        values = {
+                            key: {"string": "x", "int64": 3, "double": 1.0}[str(t)] for key, t in COST_TYPES.items()
+                        }
                         values |= {"cell": runs[-1]["cell"], "model": model, "attention": attention}
                         values |= {"hardware": HARDWARE, "versions": VERSIONS, "commit": "a1b2c3d4e5f6", "threads": 1}
                         values |= {"latency_ms_batch1": 3.0 + number + 2 * models.index(model)}
