@@ -47,7 +47,7 @@ benchmark: install ## measure training speed beside the usual stack; appends to 
 	$(BIN)/python benchmarks/training.py
 
 .PHONY: tables
-tables: install ## write the README's tables from weight cards and benchmark rows
+tables: install ## write the documents' tables from weight cards, benchmark rows and studies
 	$(BIN)/python docs/tables.py
 
 .PHONY: clean

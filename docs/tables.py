@@ -1,7 +1,7 @@
-"""Write the tables of README.md from weight cards and benchmark rows, so that no figure there is typed by hand.
+"""Write the tables of the documents from weight cards, benchmark rows and studies: no figure is typed by hand.
 
-python docs/tables.py            writes README.md
-python docs/tables.py --check    fails when README.md is not what the cards and rows say
+python docs/tables.py            writes README.md and docs/*.md
+python docs/tables.py --check    fails when one of them is not what cards, rows and studies say
 """
 
 import argparse
@@ -10,6 +10,8 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from study_tables import studies_in_full, studies_in_short
 
 from zoo.pretrained import WeightCard, read_card
 
@@ -93,7 +95,12 @@ def speed_table() -> str:
     return f"{format_table(['what', 'median', 'range', 'unit', 'aim', 'reached'], body)}\n\n{origin}"
 
 
-TABLES: dict[str, Callable[[], str]] = {"weights": weights_table, "speed": speed_table}
+TABLES: dict[str, Callable[[], str]] = {
+    "weights": weights_table,
+    "speed": speed_table,
+    "comparison": studies_in_short,
+    "studies": studies_in_full,
+}
 
 
 def fill(text: str) -> str:
@@ -106,18 +113,23 @@ def fill(text: str) -> str:
 
 
 def main() -> int:
-    """Write or check README.md."""
+    """Write or check the documents."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when the tables are stale")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a table is stale")
     check = parser.parse_args().check
-    readme = ROOT / "README.md"
-    before = readme.read_text(encoding="utf-8")
-    after = fill(before)
-    if check and before != after:
-        print("README.md: its tables are not what cards and rows say; run `make tables`", file=sys.stderr)
+    stale = []
+    for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        before = document.read_text(encoding="utf-8")
+        after = fill(before)
+        if before != after:
+            stale.append(document.relative_to(ROOT).as_posix())
+            if not check:
+                document.write_text(after, encoding="utf-8")
+    if check and stale:
+        print(
+            f"{', '.join(stale)}: tables are not what cards, rows and studies say; run `make tables`", file=sys.stderr
+        )
         return 1
-    if not check:
-        readme.write_text(after, encoding="utf-8")
     return 0
 
 
