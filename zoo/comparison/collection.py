@@ -116,7 +116,7 @@ def read_run(plan: RunPlan, class_names: tuple[str, ...]) -> tuple[dict[str, Any
         "dirty": commit["dirty"] if commit else None,
         "versions": json.dumps(result["versions"]),
         "hardware": json.dumps(result["hardware"]),
-        "command": result["command"],
+        "command": plan.placeless_command(result["command"]),
         "config": format_yaml(placeless(read_yaml(run.config))),
         "predictions": _read_predictions(run, class_names),
     }

@@ -45,10 +45,15 @@ class Cell:
         >>> Cell("resnet20", "cbam(identity_start=True)", "cifar10").folder.as_posix()
         'cifar10/resnet20_cbam-identity_start-True'
         """
-        return Path(_file_name(self.data)) / f"{_file_name(self.model)}_{_file_name(self.attention)}"
+        return Path(file_name(self.data)) / f"{file_name(self.model)}_{file_name(self.attention)}"
 
 
-def _file_name(title: str) -> str:
+def file_name(title: str) -> str:
+    """Write a title as part of a file's name.
+
+    >>> file_name("cbam(identity_start=True)")
+    'cbam-identity_start-True'
+    """
     return re.sub(r"[^A-Za-z0-9_.]+", "-", title).strip("-")
 
 
@@ -89,6 +94,13 @@ class RunPlan:
     def beside(self, suffix: str) -> Path:
         """Return the file beside the folder that has the folder's name and a suffix."""
         return self.folder.with_name(f"{self.folder.name}.{suffix}")
+
+    def placeless_command(self, command: str | None) -> str | None:
+        """Return the command of the run with its config file named from the study's folder on."""
+        if command is None or self.cell is None:
+            return command
+        name = (self.cell.folder / f"seed{self.config.seed}.yaml").as_posix()
+        return re.sub(rf"[^\s']*{re.escape(name)}", name, command)
 
     def write_config(self) -> None:
         """Write the config file, with the folder in it."""
