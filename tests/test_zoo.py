@@ -32,8 +32,8 @@ def test_weights_fill_a_model_built_with_the_arguments_of_their_card(tmp_path, t
     model = zoo.create_model("resnet20", width_multiplier=0.25, pretrained=str(tmp_path / "tiny.yaml"))
     expected = tiny_model.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
-    with pytest.raises(ValueError, match="attention is 'se', not None"):
-        zoo.create_model("resnet20", attention="se", width_multiplier=0.25, pretrained=str(tmp_path / "tiny.yaml"))
+    with pytest.raises(ValueError, match="shortcut is 'conv', not 'pad'"):
+        zoo.create_model("resnet20", shortcut="conv", width_multiplier=0.25, pretrained=str(tmp_path / "tiny.yaml"))
 
 
 def test_weights_that_do_not_exist_are_an_error_of_create_model():

@@ -83,29 +83,32 @@ def create_model(
         num_classes: Number of logits; ``None`` for the family's own.
         in_channels: Channels of the image, at least 1.
         stem: ``"cifar"`` or ``"imagenet"``; ``None`` for the family's own.
-        pretrained: A name out of :func:`list_weights`, or a weight file or run folder, whose tensors must fit this
-            model exactly; ``None`` for random weights.
+        pretrained: Trained weights: a name out of :func:`list_weights`, a run folder, a file of tensors, an http
+            address, ``"timm:NAME"``, ``"torchvision:NAME"`` or ``"hf:OWNER/NAME"``; ``None`` for random weights.
+            ``num_classes`` is then the weights' own unless given; a head for another number of classes and filters
+            for other channels are adapted, gates that the weights do not have start as the identity, and every such
+            thing is said in one line. All else must fit exactly.
         model_args: Options of the model, such as ``width_multiplier``.
 
     Raises:
         ValueError: A name, an option or a value is not known, an option would have no effect, or the weights do
             not fit.
+        OSError: The weights cannot be fetched.
     """
-    model = factory.create_model(
-        name,
-        attention=attention,
-        attention_args=attention_args,
-        attention_stages=attention_stages,
-        num_classes=num_classes,
-        in_channels=in_channels,
-        stem=stem,
+    arguments = {
+        "attention": attention,
+        "attention_args": attention_args,
+        "attention_stages": attention_stages,
+        "num_classes": num_classes,
+        "in_channels": in_channels,
+        "stem": stem,
         **model_args,
-    )
-    if pretrained is not None:
-        from zoo.pretrained import load_into
+    }
+    if pretrained is None:
+        return factory.create_model(name, **arguments)
+    from zoo.pretrained import create_pretrained
 
-        load_into(model, pretrained)
-    return model
+    return create_pretrained(name, pretrained, **arguments)[0]
 
 
 def __getattr__(name: str) -> Any:

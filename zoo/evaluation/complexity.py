@@ -18,17 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.evaluation.predictions import evaluation_mode
 from zoo.functional.validation import check_positive_int
+from zoo.models.parameter_count import count_parameters
 
 aten = torch.ops.aten
-
-
-def count_parameters(model: nn.Module) -> int:
-    """Count the scalars of all parameters; one that several modules share is counted once.
-
-    >>> count_parameters(nn.Linear(3, 2))
-    8
-    """
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def count_macs(model: nn.Module, input_size: tuple[int, int, int]) -> int:

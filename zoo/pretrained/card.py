@@ -24,7 +24,8 @@ class WeightCard:
 
     Args:
         model: Keyword arguments of :func:`zoo.create_model`, ``name`` among them.
-        tensors: ``file`` (beside the card), ``sha256``, ``num_parameters``, ``dtype``.
+        tensors: ``file`` (beside the card), ``sha256``, ``num_parameters``, ``dtype``; ``url`` where the file is
+            fetched from when it is not beside the card.
         preprocessing: What :class:`zoo.preprocessing.Preprocessing` is rebuilt from.
         data: ``name``, ``split`` the metrics were measured on, ``class_names`` in the order of the logits,
             ``options`` of the data module, numbers of images.
@@ -148,6 +149,9 @@ def check_card(card: WeightCard) -> None:
     file = card.tensors["file"]
     if not file.endswith(".safetensors") or re.search(r"[/\\]", file):
         raise ValueError(f"tensors.file must name a .safetensors file beside the card, not {file!r}")
+    url = card.tensors.get("url")
+    if url is not None and not str(url).startswith(("http://", "https://")):
+        raise ValueError(f"tensors.url must be an http or https address, not {url!r}")
     check_class_names(card.class_names, card.model["num_classes"])
     check_metrics(card.metrics)
 

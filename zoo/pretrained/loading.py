@@ -1,9 +1,11 @@
 """Find weights by name, check them against their card, and fill a model with them."""
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import safetensors.torch
 import torch
@@ -11,13 +13,14 @@ from safetensors import SafetensorError
 from torch import nn
 
 from zoo.factory import create_model
+from zoo.models.parameter_count import count_parameters
+from zoo.pretrained.addresses import parse_address
 from zoo.pretrained.card import RUN_CARD, WeightCard, read_card
+from zoo.pretrained.downloading import fetch
 from zoo.pretrained.fingerprint import compare_fingerprint
-from zoo.pretrained.plain_values import to_plain
+from zoo.pretrained.state_files import PICKLE_SUFFIXES
 from zoo.provenance import checkout_folder
 from zoo.registry import suggest
-
-PICKLE_SUFFIXES = frozenset({".pth", ".pt", ".th", ".ckpt", ".bin", ".pkl", ".pickle", ".tar"})
 
 
 def load_pretrained(
@@ -30,7 +33,8 @@ def load_pretrained(
     """Return a trained model in eval mode, and its card.
 
     Args:
-        source: A name from :func:`list_weights`, a card, its safetensors file, or the folder of a run.
+        source: A name from :func:`list_weights`, a card, its safetensors file, the folder of a run, or the http address
+            of a card, whose tensors are fetched too.
         folder: Where to look names up, instead of the checkout's ``weights/`` and the installed package's.
         device: Where the model goes.
         verify: Compare the model's logits with the card's fingerprint as well.
@@ -51,30 +55,6 @@ def load_pretrained(
     return model.to(device).eval(), card
 
 
-def load_into(model: nn.Module, source: Path | str, *, folder: Path | str | None = None) -> WeightCard:
-    """Fill a model made by :func:`zoo.create_model` with weights, all of them or none.
-
-    Raises:
-        ValueError: The model was built with other arguments than the card's, or a check of
-            :func:`load_pretrained` fails; the model keeps its values.
-    """
-    card = load_card(source, folder=folder)
-    config = to_plain(model.config, "model")
-    if config["num_classes"] != card.model["num_classes"]:
-        raise ValueError(
-            f"the model has {config['num_classes']} classes, the weights {card.name!r} have "
-            f"{card.model['num_classes']} ({card.data['name']}): pass num_classes={card.model['num_classes']}"
-        )
-    # What the card leaves out, as one older than an option does, is the default.
-    expected = to_plain(build_model(card.model).config, "model")
-    differing = [name for name in {**expected, **config} if config.get(name) != expected.get(name)]
-    if differing:
-        facts = "; ".join(f"{name} is {config.get(name)!r}, not {expected.get(name)!r}" for name in differing)
-        raise ValueError(f"the model is not the one the weights {card.name!r} were trained in: {facts}")
-    fill_model(model, read_tensors(card), card.name)
-    return card
-
-
 def check_fingerprint(model: nn.Module, card: WeightCard) -> None:
     """Raise ValueError when the model answers the fixed input otherwise than the card says.
 
@@ -87,8 +67,12 @@ def check_fingerprint(model: nn.Module, card: WeightCard) -> None:
 
 
 def load_card(source: Path | str, *, folder: Path | str | None = None) -> WeightCard:
-    """Find and read the card of a name, a file or a run folder; see :func:`load_pretrained`."""
-    return read_card(find_card(source, folder=folder))
+    """Find and read the card of a name, a file, a run folder or an address; see :func:`load_pretrained`."""
+    card = read_card(find_card(source, folder=folder))
+    if "://" in str(source) and "url" not in card.tensors:  # the tensors lie beside the card there too
+        url = urljoin(parse_address(source).name, card.tensors["file"])
+        card = dataclasses.replace(card, tensors={**card.tensors, "url": url})
+    return card
 
 
 def list_weights(folder: Path | str | None = None) -> list[str]:
@@ -106,9 +90,21 @@ def weight_folders() -> list[Path]:
 
 def find_card(source: Path | str, *, folder: Path | str | None = None) -> Path:
     """Return the card's path; raise ValueError that says where it was looked for and what name is near."""
-    path = Path(source)
-    if path.suffix.lower() in PICKLE_SUFFIXES:
-        raise ValueError(f"{path} is a pickle, which can run code when opened; weights are .safetensors with a card")
+    address = parse_address(source)
+    if "://" in address.name and address.kind == "card":
+        return fetch(address.name, sha256=address.sha256)
+    if address.sha256 is not None:
+        raise ValueError(f"sha256 has no effect: the card of {address.name} states the digest of its tensors")
+    path = Path(address.name)
+    if path.suffix.lower() in PICKLE_SUFFIXES and address.kind == "file":
+        raise ValueError(
+            f"{path} is a pickle, which can run code when opened; weights are .safetensors with a card, "
+            "which zoo convert makes of it"
+        )
+    if address.kind not in {"card", "file"}:
+        raise ValueError(
+            f"{source} has no card: zoo convert gives it one, and zoo.create_model(NAME, pretrained=...) needs none"
+        )
     if path.is_dir():
         if not (path / RUN_CARD).is_file():
             raise ValueError(f"{path} holds no {RUN_CARD}: it is not the folder of a finished run")
@@ -118,22 +114,26 @@ def find_card(source: Path | str, *, folder: Path | str | None = None) -> Path:
             if not needed.is_file():
                 raise ValueError(f"there is no file {needed}")
         return path.with_suffix(".yaml")
-    if path.name != str(source):
+    if path.name != address.name:
         raise ValueError(f"there is no file and no folder {path}")
     folders = weight_folders() if folder is None else [_existing_folder(folder)]
     for each in folders:
-        if (each / f"{source}.yaml").is_file():
-            return each / f"{source}.yaml"
+        if (each / f"{address.name}.yaml").is_file():
+            return each / f"{address.name}.yaml"
     looked_in = ", ".join(str(each) for each in folders) or "no folder, since none exists"
     known = list_weights(folder)
-    near = suggest(str(source), known)
-    raise ValueError(f"unknown weights {str(source)!r}.{near} Looked in: {looked_in}. Known: {', '.join(known) or '-'}")
+    near = suggest(address.name, known)
+    raise ValueError(
+        f"unknown weights {address.name!r}.{near} Looked in: {looked_in}. Known: {', '.join(known) or '-'}"
+    )
 
 
 def read_tensors(card: WeightCard) -> dict[str, torch.Tensor]:
     """Return the tensors of a card once their file's SHA-256 is the card's."""
     assert card.path is not None
     path = card.path.with_name(card.tensors["file"])
+    if not path.is_file() and "url" in card.tensors:
+        path = fetch(card.tensors["url"], sha256=card.tensors["sha256"])
     if not path.is_file():
         raise ValueError(f"{card.path} names {path.name}, which is not beside it")
     content = path.read_bytes()
@@ -161,6 +161,12 @@ def fill_model(model: nn.Module, state: Mapping[str, torch.Tensor], source: str)
             if name in found and found[name] != shape
         ],
     }
+    check_problems(problems, source)
+    model.load_state_dict(dict(state), strict=True)
+
+
+def check_problems(problems: Mapping[str, list[str]], source: str) -> None:
+    """Raise ValueError with a count and the first names of each kind of problem, if there is any."""
     facts = [
         f"{len(names)} {problem} ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})"
         for problem, names in problems.items()
@@ -168,7 +174,6 @@ def fill_model(model: nn.Module, state: Mapping[str, torch.Tensor], source: str)
     ]
     if facts:
         raise ValueError(f"the tensors of {source} do not fit the model: {'; '.join(facts)}")
-    model.load_state_dict(dict(state), strict=True)
 
 
 def build_model(config: Mapping[str, Any]) -> nn.Module:
@@ -177,9 +182,11 @@ def build_model(config: Mapping[str, Any]) -> nn.Module:
         return create_model(**config)
 
 
-def count_parameters(model: nn.Module) -> int:
-    """Return the number of parameters; one that is shared counts once."""
-    return sum(parameter.numel() for parameter in model.parameters())
+def resolve_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all arguments of a model, defaults filled in, without memory for its weights."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        resolved: dict[str, Any] = create_model(**config).config
+    return resolved
 
 
 def _existing_folder(folder: Path | str) -> Path:

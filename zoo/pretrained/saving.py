@@ -9,9 +9,10 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from zoo.models.parameter_count import count_parameters
 from zoo.pretrained.card import WeightCard
 from zoo.pretrained.fingerprint import take_fingerprint
-from zoo.pretrained.loading import build_model, count_parameters, fill_model
+from zoo.pretrained.loading import build_model, fill_model
 from zoo.pretrained.plain_values import to_plain
 from zoo.provenance import describe_commit, describe_hardware, describe_versions
 from zoo.serialization import write_atomically
