@@ -171,9 +171,11 @@ def summarise(rows: Sequence[dict[str, str]]) -> str:
         )
     run = rows[-1]
     commits = ", ".join(dict.fromkeys(row["commit"][:10] for row in rows))
+    others = [float(row["others_percent"]) for row in rows]
     origin = (
         f"{run['date'][:10]}, {run['processor']}, {run['num_threads']} thread, batch of 1 at 3 x 224 x 224, torch "
-        f"{run['torch']}, torchvision {run['torchvision']}, timm {run['timm']}, commit {commits}, seed {run['seed']}."
+        f"{run['torch']}, torchvision {run['torchvision']}, timm {run['timm']}, commit {commits}, seed {run['seed']}. "
+        f"Meanwhile other programs took {min(others):.0f} to {max(others):.0f} % of the processors."
     )
     return f"{format_table(header, body)}\n\n{origin}"
 
