@@ -68,6 +68,22 @@ def test_study_is_read_and_its_header_names_its_own_command(path):
     assert f"zoo compare {path.relative_to(ROOT).as_posix()} " in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_every_study_becomes_runs_of_networks_that_can_be_built(path):
+    plans = read_study(path).plans("runs")
+    assert len({plan.folder for plan in plans}) == len(plans)
+    for plan in plans:
+        assert plan.config.trainer["max_epochs"] > 0
+        zoo.create_model(**plan.config.model, num_classes=NUM_CLASSES[plan.config.data["name"]])
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_a_study_header_names_its_command_and_its_results(path):
+    text = path.read_text(encoding="utf-8")
+    assert f"zoo compare {path.relative_to(ROOT).as_posix()} " in text
+    assert f"# Results: benchmarks/studies/{path.stem}.parquet" in text
+
+
 def test_every_attention_and_every_data_set_has_a_config():
     configs = [parse_run_config(["--config", str(path)]) for path in CONFIGS]
     assert {config.model["attention"] for config in configs} >= set(zoo.list_attention())
