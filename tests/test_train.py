@@ -98,7 +98,9 @@ def test_a_run_leaves_everything_behind(tmp_path, capsys):
     model, card = zoo.load_pretrained(str(folder))
     assert card.metrics["selected_epoch"]["top1"] == pytest.approx(result["selected_epoch"]["top1"])
     assert card.training == read_yaml(folder / "config.yaml")
-    assert (weights / "resnet20.cluttered_digits.yaml").exists()
+    shared = (weights / "resnet20.cluttered_digits.yaml").read_text()
+    assert str(folder) not in shared
+    assert "command: " in shared
     named, _ = zoo.load_pretrained("resnet20.cluttered_digits", folder=weights)
     image = torch.zeros(1, 3, 32, 32)
     assert torch.equal(model(image), named(image))

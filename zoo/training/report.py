@@ -1,6 +1,7 @@
 """The end of a run: the test set is used once, and what it showed is written beside the weights."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -152,15 +153,33 @@ def _save_card(
         },
         seed=config.seed,
         hardware=describe_hardware(device),
-        command=command_line(),
     )
-    card = save(run.card, data=data_section, training=config.to_dict())
+    card = save(run.card, data=data_section, training=config.to_dict(), command=command_line())
     if config.weights_dir is not None:  # a copy for others, who have other folders
         placeless = {"output_dir": "runs", "run_dir": None, "weights_dir": None}
         training = {**config.to_dict(), **placeless, "data": without_root(config.data)}
         path = Path(config.weights_dir) / f"{config.title}.{data.name}.yaml"
-        save(path, data={**data_section, "options": without_root(options)}, training=training)
+        command = without_places(command_line())
+        save(path, data={**data_section, "options": without_root(options)}, training=training, command=command)
     return card
+
+
+def without_places(command: str) -> str:
+    """Return a command of ``train.py`` without the options that say where things lie on this machine.
+
+    >>> without_places("python train.py --seed 1 --run_dir '/home/ada/a b' --data.root=/mnt --weights_dir weights")
+    'python train.py --seed 1 --weights_dir weights'
+    """
+    places = ("--run_dir", "--output_dir", "--overwrite", "--data.root")
+    kept: list[str] = []
+    words = iter(shlex.split(command))
+    for word in words:
+        option, equals, _ = word.partition("=")
+        if option not in places:
+            kept.append(word)
+        elif not equals:
+            next(words, None)
+    return shlex.join(kept)
 
 
 def without_root(options: Mapping[str, Any]) -> dict[str, Any]:
