@@ -1,9 +1,17 @@
-"""``zoo compare``: train a grid of models and attention mechanisms, and say what may be believed of it."""
+"""``zoo compare``: train a grid of models and attention mechanisms, and say what may be believed of it.
+
+As a SLURM job array, in the folder where the study was planned:
+
+    zoo compare STUDY.yaml --dry-run > commands.txt
+    sbatch --array=1-$(wc -l < commands.txt) --wrap 'eval "$(sed -n ${SLURM_ARRAY_TASK_ID}p commands.txt)"'
+    zoo compare STUDY.yaml
+"""
 
 import argparse
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +25,8 @@ SUMMARY = "Compare attention mechanisms on equal terms: a grid of runs, statisti
 TAKES_RUN_OPTIONS = True
 RESULTS_SUFFIX = ".parquet"
 INTERRUPTED = 130
+GRID = ("models", "attention", "data", "seeds", "name", "config", "run_options")
+RUNNING = ("engine", "jobs", "threads", "folder", "output", "cost_rounds", "dry_run")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     grid.add_argument("--name", help="of the study, by default made of data and models")
     grid.add_argument("--config", metavar="FILE", help="a run's config whose recipe is shared")
     running = parser.add_argument_group("running")
-    running.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time, 1 by default")
+    running.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
+    running.add_argument("--jobs", type=int, metavar="N", help="runs at a time on this machine, 1 by default")
+    running.add_argument("--threads", type=int, metavar="N", help="of each run; cores / jobs by default, 1 with ray")
     running.add_argument("--folder", help="of the runs and the report, runs/studies/NAME by default")
     running.add_argument("--output", metavar="FILE", help="the results file, NAME.parquet in the folder by default")
+    running.add_argument(
+        "--cost-rounds",
+        type=int,
+        metavar="N",
+        help="in which latency and training rate are measured, 7 by default, or 0",
+    )
     running.add_argument("--dry-run", action="store_true", help="print a shell command per missing run, and stop")
 
 
@@ -49,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         refuse_beside(arguments, "results are reported as they are", ["folder"])
         path = Path(arguments.file)
-        return report(read_results(path), Path(arguments.folder or path.with_name(f"{path.stem}_report")))
+        report(read_results(path), Path(arguments.folder or path.with_name(f"{path.stem}_report")))
+        return 0
     study = choose_study(arguments)
     folder = Path(arguments.folder or Path("runs") / "studies" / study.name)
     plans = study.plans(folder)
@@ -72,7 +91,7 @@ def choose_study(arguments: argparse.Namespace) -> "Study":
     from zoo.comparison.study import read_study, study_from_options
 
     if arguments.file is not None:
-        refuse_beside(arguments, "a study file says all of the study", ["folder", "output", "jobs", "dry_run"])
+        refuse_beside(arguments, "a study file says all of the study", [*RUNNING])
         return read_study(arguments.file)
     missing = [f"--{name}" for name in ("models", "attention", "data") if getattr(arguments, name) is None]
     if missing:
@@ -88,13 +107,11 @@ def choose_study(arguments: argparse.Namespace) -> "Study":
     )
 
 
-def refuse_beside(arguments: argparse.Namespace, reason: str, allowed: list[str]) -> None:
+def refuse_beside(arguments: argparse.Namespace, reason: str, allowed: Sequence[str]) -> None:
     """Raise a ValueError when an option is given that would have no effect beside the file."""
-    defaults = {"jobs": 1, "dry_run": False, "run_options": []}
-    known = ("models", "attention", "data", "seeds", "name", "config", "jobs", "output", "dry_run", "run_options")
-    for name in known:
+    for name in (*GRID, *RUNNING):
         value = getattr(arguments, name)
-        if name not in allowed and value != defaults.get(name):
+        if name not in allowed and value not in (None, False, [], "local"):
             option = value[0] if name == "run_options" else f"--{name.replace('_', '-')}"
             raise ValueError(f"{option} has no effect beside {arguments.file}: {reason}")
 
@@ -104,17 +121,40 @@ def run_study(study: "Study", plans: "list[RunPlan]", folder: Path, arguments: a
     from zoo.comparison.collection import collect, read_data
     from zoo.comparison.results import write_results
 
+    check_running(arguments)
     data = read_data(plans)
     missing = announce(study, plans, data)
     if arguments.dry_run:
-        return print_commands(missing)
-    failed = carry_out(plans, missing, arguments)
-    results = collect(study.name, [plan for plan in plans if plan not in failed], data)
+        return print_commands(missing, arguments.threads)
+    failed = carry_out(plans, missing, arguments) if missing else []
+    reached = [plan for plan in plans if plan not in failed]
+    if not reached:
+        return 1
+    results = collect(study.name, reached, data, measure(plans, data, folder, arguments))
     output = Path(arguments.output or folder / f"{study.name}{RESULTS_SUFFIX}")
     write_results(results, output)
     print(f"Results: {output}")
-    status = report(results, folder / "report")
-    return 1 if failed else status
+    report(results, folder / "report")
+    return int(bool(failed))
+
+
+def check_running(arguments: argparse.Namespace) -> None:
+    """Raise a ValueError for options of running that contradict each other or are out of range."""
+    for name, least in (("jobs", 1), ("threads", 1), ("cost_rounds", 0)):
+        value = getattr(arguments, name)
+        if value is not None and value < least:
+            raise ValueError(f"--{name.replace('_', '-')} ({value}) must be at least {least}")
+    if arguments.engine == "ray" and arguments.jobs is not None:
+        raise ValueError(
+            "--jobs has no effect with --engine ray, whose cluster decides; --threads says what a run takes"
+        )
+    if arguments.output is not None and not arguments.output.endswith(RESULTS_SUFFIX):
+        raise ValueError(f"--output {arguments.output} must end in {RESULTS_SUFFIX}")
+    given = [f"--{name}" for name in ("jobs", "output", "cost_rounds") if getattr(arguments, name) is not None]
+    if arguments.dry_run and (given or arguments.engine != "local"):
+        raise ValueError(
+            f"{(given or ['--engine'])[0].replace('_', '-')} has no effect with --dry-run, which runs nothing"
+        )
 
 
 def announce(study: "Study", plans: "list[RunPlan]", data: "StudyData") -> "list[RunPlan]":
@@ -124,36 +164,39 @@ def announce(study: "Study", plans: "list[RunPlan]", data: "StudyData") -> "list
 
     code = code_digest()
     standings = [(plan, assess(plan, Digests(code, data.digest(plan)))) for plan in plans]
-    counts = {
-        status: sum(standing.status == status for _, standing in standings) for status in ("finished", "unfinished")
-    }
-    missing = [plan for plan, standing in standings if standing.status != "finished"]
-    sys.stderr.write(
-        f"Study {study.name}: {len(plans)} runs, {counts['finished']} finished, {counts['unfinished']} to go on with\n"
+    finished, unfinished = (
+        sum(standing.status == status for _, standing in standings) for status in ("finished", "unfinished")
     )
+    sys.stderr.write(f"Study {study.name}: {len(plans)} runs, {finished} finished, {unfinished} to go on with\n")
     for plan, standing in standings:
         if standing.status == "different":
             sys.stderr.write(f"{plan.label}: {plan.folder} is not reused and will be moved aside: {standing.reason}\n")
-    return missing
+    return [plan for plan, standing in standings if standing.status != "finished"]
 
 
-def print_commands(missing: "list[RunPlan]") -> int:
+def print_commands(missing: "list[RunPlan]", threads: int | None) -> int:
     """Write the config of every missing run, and print the commands that carry them out, one a line."""
     from zoo.comparison.engines.commands import shell_command
 
     for plan in missing:
         plan.write_config()
-        print(shell_command(plan))
+        print(shell_command(plan, threads=threads))
     return 0
 
 
 def carry_out(plans: "list[RunPlan]", missing: "list[RunPlan]", arguments: argparse.Namespace) -> "list[RunPlan]":
     """Run what is missing and return what failed."""
-    from zoo.comparison.engines import local
+    from zoo.comparison.engines import local, ray_cluster
     from zoo.comparison.progress import GridProgress
 
-    with GridProgress(plans, arguments.jobs) as progress:
-        outcomes = local.run_all(missing, arguments.jobs, monitor=progress)
+    if arguments.engine == "ray":
+        threads = arguments.threads or 1
+        with GridProgress(plans, ray_cluster.num_slots(threads)) as progress:
+            outcomes = ray_cluster.run_all(missing, threads=threads, monitor=progress)
+    else:
+        jobs = arguments.jobs or 1
+        with GridProgress(plans, jobs) as progress:
+            outcomes = local.run_all(missing, jobs, threads=arguments.threads, monitor=progress)
     failed = [outcome for outcome in outcomes if outcome.failed]
     if failed:
         sys.stderr.write(f"{len(failed)} of {len(plans)} runs failed:\n")
@@ -162,14 +205,26 @@ def carry_out(plans: "list[RunPlan]", missing: "list[RunPlan]", arguments: argpa
     return [outcome.plan for outcome in failed]
 
 
-def report(results: "StudyResults", folder: Path) -> int:
+def measure(plans: "list[RunPlan]", data: "StudyData", folder: Path, arguments: argparse.Namespace) -> Any:
+    """Return the table of cost, measured on this machine with the threads that one run alone would have."""
+    from zoo.comparison.cost import DEFAULT_ROUNDS, load_or_measure_cost
+    from zoo.comparison.engines.local import shared_threads
+    from zoo.comparison.results import empty_cost
+
+    rounds = DEFAULT_ROUNDS if arguments.cost_rounds is None else arguments.cost_rounds
+    if rounds == 0:
+        return empty_cost()
+    threads = arguments.threads or shared_threads(1)
+    return load_or_measure_cost(plans, data.shapes, folder / "cost.json", threads=threads, rounds=rounds)
+
+
+def report(results: "StudyResults", folder: Path) -> None:
     """Print the tables and write the pages."""
     from zoo.comparison.page import write_report
     from zoo.comparison.summary import summarize
     from zoo.comparison.tables import print_summary
 
-    summary: Any = summarize(results)
+    summary = summarize(results)
     print_summary(summary)
     for path in write_report(results, summary, folder):
         print(path)
-    return 0

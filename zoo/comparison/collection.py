@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,13 @@ from zoo.serialization import format_yaml, read_yaml
 from zoo.training.run import RunFolder
 
 
+class ImageShape(NamedTuple):
+    """What a net is built for: channels, height and width of its images, and the number of classes."""
+
+    input_size: tuple[int, int, int]
+    num_classes: int
+
+
 @dataclass(frozen=True, eq=False)
 class StudyData:
     """What the results of a study need to know of its data.
@@ -25,11 +32,13 @@ class StudyData:
         class_names: In label order.
         labels: Of the test images.
         digests: Of each data set's content, by the data section of the runs' configs as YAML text.
+        shapes: Of images and logits, by the data set's title.
     """
 
     class_names: tuple[str, ...]
     labels: npt.NDArray[np.int64]
     digests: dict[str, str]
+    shapes: dict[str, ImageShape]
 
     def digest(self, plan: RunPlan) -> str:
         """Return the digest of the data of a run."""
@@ -43,6 +52,7 @@ def read_data(plans: Sequence[RunPlan]) -> StudyData:
         ValueError: They differ in classes or in the labels of the test images, so that answers cannot be paired.
     """
     digests: dict[str, str] = {}
+    shapes: dict[str, ImageShape] = {}
     known: tuple[str, tuple[str, ...], npt.NDArray[np.int64]] | None = None
     for plan in plans:
         key = format_yaml(dict(plan.config.data))
@@ -58,8 +68,9 @@ def read_data(plans: Sequence[RunPlan]) -> StudyData:
             what = "classes" if class_names != known[1] else "labels of the test images"
             raise ValueError(f"{title} and {known[0]} differ in their {what}; make a study of each")
         digests[key] = data.digest()
+        shapes[title] = ImageShape((data.in_channels, *data.image_size), data.num_classes)
     assert known is not None
-    return StudyData(known[1], known[2], digests)
+    return StudyData(known[1], known[2], digests, shapes)
 
 
 def collect(name: str, plans: Sequence[RunPlan], data: StudyData, cost: pd.DataFrame | None = None) -> StudyResults:

@@ -1,7 +1,7 @@
 """The results of a study as one tidy Parquet file: a row per run, with its epochs and its answer to each test image."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -252,7 +252,12 @@ def _check_types(schema: pa.Schema) -> None:
 
 def empty_cost() -> pd.DataFrame:
     """Return the cost table of a study whose cost was not measured."""
-    return _typed_frame([], COST_TYPES)
+    return cost_table([])
+
+
+def cost_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the cost table of a study, a row per cell with the columns of ``COST_TYPES``."""
+    return _typed_frame([dict(row) for row in rows], COST_TYPES)
 
 
 def _typed_frame(rows: Sequence[dict[str, Any]], types: dict[str, pa.DataType]) -> pd.DataFrame:

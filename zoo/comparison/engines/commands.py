@@ -2,13 +2,23 @@
 
 import shlex
 
-from zoo.comparison.engines.local import ONE_RUN
+from zoo.comparison.engines.local import ONE_RUN, THREAD_VARIABLES
 from zoo.comparison.runs import RunPlan
 
 
-def shell_command(plan: RunPlan) -> str:
+def shell_command(plan: RunPlan, *, threads: int | None = None) -> str:
     """Return the command that carries out one run, for a shell in the folder that the study was planned in.
 
     It may be given again after an interruption, and leaves alone what is finished.
+
+    Args:
+        plan: Its config file must be written.
+        threads: Of the run; those of the shell's environment by default.
+
+    Raises:
+        ValueError: ``threads`` is below 1.
     """
-    return shlex.join(["python", "-m", ONE_RUN, str(plan.config_file)])
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads ({threads}) must be at least 1")
+    variables = [f"{name}={threads}" for name in THREAD_VARIABLES] if threads is not None else []
+    return shlex.join([*variables, "python", "-m", ONE_RUN, str(plan.config_file)])

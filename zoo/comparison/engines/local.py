@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -26,11 +26,13 @@ class Outcome:
         plan: The run.
         status: Exit status of its process, negative for a signal.
         seconds: It took, starting up included.
+        error: Why it could not be carried out at all.
     """
 
     plan: RunPlan
     status: int
     seconds: float
+    error: str = ""
 
     @property
     def failed(self) -> bool:
@@ -39,7 +41,9 @@ class Outcome:
 
     @property
     def message(self) -> str:
-        """The last thing the run said, or how it was killed."""
+        """What kept it from running, how it was killed, or the last thing it said."""
+        if self.error:
+            return self.error
         if self.status < 0:
             return f"killed by {signal.Signals(-self.status).name}"
         return last_line(self.plan.log)
@@ -81,19 +85,16 @@ def run_all(
     """
     if jobs < 1:
         raise ValueError(f"jobs ({jobs}) must be at least 1")
-    folders = [plan.folder.absolute() for plan in plans]
-    for folder in folders:
-        if folders.count(folder) > 1:
-            raise ValueError(f"two runs share the folder {folder}")
+    check_folders(plans)
     environment = run_environment(shared_threads(jobs) if threads is None else threads)
     waiting = list(plans)
-    running: list[_Process] = []
+    running: list[RunProcess] = []
     outcomes: dict[Path, Outcome] = {}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 plan = waiting.pop(0)
-                running.append(_Process(plan, environment))
+                running.append(RunProcess(plan, environment))
                 if monitor is not None:
                     monitor.started(plan)
             time.sleep(_POLL_SECONDS)
@@ -110,19 +111,23 @@ def run_all(
     return [outcomes[plan.folder] for plan in plans]
 
 
-class _Process:
+class RunProcess:
     """A run's process; what it prints is added to the run's log.
 
     It has a session of its own, so that Ctrl-C in the terminal reaches it through us, once.
+
+    Args:
+        plan: Its config file is written.
+        environment: Of the process.
     """
 
-    def __init__(self, plan: RunPlan, environment: dict[str, str]) -> None:
+    def __init__(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
         self.plan = plan
         self._started = time.monotonic()
         plan.write_config()
         with plan.log.open("ab") as log:
             self._process = subprocess.Popen(
-                one_run_command(plan, parent=os.getpid()),
+                [sys.executable, "-m", ONE_RUN, str(plan.config_file), "--parent", str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -131,13 +136,16 @@ class _Process:
             )
 
     def poll(self) -> int | None:
+        """Return the exit status, or ``None`` while it runs."""
         return self._process.poll()
 
     def send(self, number: signal.Signals) -> None:
+        """Send a signal to a process that still runs."""
         if self._process.poll() is None:
             self._process.send_signal(number)
 
     def wait(self, timeout: float | None) -> bool:
+        """Wait for so many seconds and return whether it has ended."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -145,11 +153,12 @@ class _Process:
         return True
 
     def outcome(self) -> Outcome:
+        """Say how it ended."""
         assert self._process.returncode is not None
         return Outcome(self.plan, self._process.returncode, time.monotonic() - self._started)
 
 
-def stop(processes: Sequence[_Process]) -> None:
+def stop(processes: Sequence[RunProcess]) -> None:
     """Ask runs to save their state and end, and end those by force that take more than a minute over it."""
     for process in processes:
         process.send(signal.SIGTERM)
@@ -160,10 +169,12 @@ def stop(processes: Sequence[_Process]) -> None:
             process.wait(None)
 
 
-def one_run_command(plan: RunPlan, *, parent: int | None = None) -> list[str]:
-    """Return the words of the command that carries out one run, whatever stands in its folder."""
-    command = [sys.executable, "-m", ONE_RUN, str(plan.config_file)]
-    return command if parent is None else [*command, "--parent", str(parent)]
+def check_folders(plans: Sequence[RunPlan]) -> None:
+    """Raise a ValueError when two runs share a folder."""
+    folders = [plan.folder.absolute() for plan in plans]
+    for folder in folders:
+        if folders.count(folder) > 1:
+            raise ValueError(f"two runs share the folder {folder}")
 
 
 def shared_threads(jobs: int) -> int:
