@@ -42,8 +42,7 @@ def test_the_plain_copy_has_no_gates_and_the_network_keeps_its_modes(resnet, mon
     ("options", "message"),
     [
         ({"rounds": 2}, r"rounds \(2\) must be at least 3"),
-        ({"example_input": torch.zeros(1, 3, 32, 32), "batch_size": 2}, r"batch_size \(2\) has no effect beside"),
-        ({"batch_size": 0}, r"batch_size \(0\) must be an integer of at least 1"),
+        ({"rounds": 3.0}, r"rounds \(3.0\) must be an integer of at least 1"),
     ],
 )
 def test_mistakes(resnet, options, message):

@@ -1,5 +1,6 @@
 """The report: every place, its cost, its sums, as text and as plain values."""
 
+import dataclasses
 import json
 
 import pytest
@@ -50,3 +51,32 @@ def test_latency_is_measured_when_asked_and_printed(report, resnet):
     assert "x the plain network (" in str(timed)
     assert timed.to_dict()["latency"]["ratio"] == timed.latency.ratio
     assert report.latency is None
+
+
+def test_latency_is_measured_on_images_of_the_traced_size(resnet, monkeypatch):
+    shapes = []
+    report = zoo.insert_attention(resnet, "se", example_input=torch.randn(2, 3, 32, 40))
+    monkeypatch.setattr(
+        "zoo.insertion.latency._time_pass", lambda model, example: shapes.append(example[0].shape) or 1.0
+    )
+    report.with_latency(resnet, rounds=3)
+    report.with_latency(resnet, rounds=3, batch_size=5)
+    assert set(shapes) == {(2, 3, 32, 40), (5, 3, 32, 40)}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"example_input": torch.zeros(1, 3, 32, 32), "batch_size": 2}, r"batch_size \(2\) has no effect beside"),
+        ({"batch_size": 0}, r"batch_size \(0\) must be an integer of at least 1"),
+    ],
+)
+def test_latency_refuses_options_without_an_effect(report, resnet, options, message):
+    with pytest.raises(ValueError, match=message):
+        report.with_latency(resnet, **options)
+
+
+def test_latency_of_what_was_not_traced_on_images_needs_an_example(report, resnet):
+    listed = dataclasses.replace(report, input_shapes=((3, 32, 32),))
+    with pytest.raises(ValueError, match="was no batch of images; pass example_input"):
+        listed.with_latency(resnet)

@@ -83,4 +83,5 @@ def test_differences_of_nested_outputs():
     second = {"out": torch.tensor([1.0, 2.5]), "aux": [torch.zeros(2)]}
     assert largest_difference(first, second) == 0.5
     assert largest_difference(first, first) == 0.0
+    assert largest_difference(first, {"out": torch.zeros(2), "aux": []}) is None
     assert largest_difference({"out": torch.zeros(1)}, {"out": torch.zeros(2)}) is None

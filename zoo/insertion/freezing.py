@@ -91,4 +91,5 @@ def keep_in_eval(module: nn.Module, mode: bool = True) -> nn.Module:
 
 
 def _is_held(module: nn.Module) -> bool:
-    return "train" in vars(module)
+    held = vars(module).get("train")
+    return isinstance(held, partial) and held.func is keep_in_eval

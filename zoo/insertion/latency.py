@@ -49,26 +49,21 @@ class LatencyRatio:
         )
 
 
-def measure_latency_ratio(
-    model: nn.Module, example_input: Any = None, *, rounds: int = 11, batch_size: int | None = None
-) -> LatencyRatio:
+def measure_latency_ratio(model: nn.Module, example_input: Any = None, *, rounds: int = 11) -> LatencyRatio:
     """Time a network and a copy of it without its inserted gates, in turns: plain, gated, gated, plain.
 
     A machine that gets slower or busier then touches both alike. The passes run in eval mode without gradients.
 
     Args:
         model: A network with inserted gates.
-        example_input: What it is called with; by default random images of the size the network is made for.
+        example_input: What it is called with; by default one random image of the size the network is made for.
         rounds: Pairs of passes, at least 3, after two that do not count.
-        batch_size: Images per pass, when ``example_input`` is left to us; 1 by default.
 
     Raises:
-        ValueError: Fewer than 3 rounds, a batch size beside an example, or no inserted gate.
+        ValueError: Fewer than 3 rounds, or no inserted gate.
     """
     if check_positive_int("rounds", rounds) < MIN_ROUNDS:
         raise ValueError(f"rounds ({rounds}) must be at least {MIN_ROUNDS}")
-    if example_input is not None and batch_size is not None:
-        raise ValueError(f"batch_size ({batch_size}) has no effect beside an example_input")
     plain = copy.deepcopy(model)
     gates = list(inserted_gates(plain))
     if not gates:
@@ -76,8 +71,6 @@ def measure_latency_ratio(
     for gate in gates:
         detach(plain, gate)
     example = example_for(model, example_input)
-    if batch_size is not None:
-        example = (example[0].repeat(check_positive_int("batch_size", batch_size), 1, 1, 1),)
     times: dict[bool, list[float]] = {False: [], True: []}
     with undisturbed(model), undisturbed(plain):
         for number in range(-NUM_WARMUP, rounds):

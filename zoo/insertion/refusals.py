@@ -10,7 +10,7 @@ from zoo.insertion.placement import Place
 from zoo.insertion.tracing import Sight, is_feature_map
 
 _QUANTISED_MODULE = re.compile(r"\.(quantized|qat)\b")
-_WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+_WRAPPERS = {"DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
 
 
 def check_insertable(model: nn.Module) -> None:
@@ -28,8 +28,8 @@ def check_insertable(model: nn.Module) -> None:
             raise ValueError(f"{label} is scripted: its forward pass is fixed. Insert before torch.jit.script or trace")
         if getattr(module, "_compiled_call_impl", None) is not None or kind.__name__ == "OptimizedModule":
             raise ValueError(f"{label} is compiled, and would go on without the gates. Insert before torch.compile")
-        if kind.__name__ in _WRAPPERS:
-            raise ValueError(f"{label} is a {kind.__name__}. Insert into the network before it is wrapped")
+        if wrapper := _WRAPPERS.intersection(base.__name__ for base in kind.__mro__):
+            raise ValueError(f"{label} is a {wrapper.pop()}. Insert into the network before it is wrapped")
         if _QUANTISED_MODULE.search(kind.__module__) or any(map(_is_quantised, vars(module).values())):
             raise ValueError(f"{label} ({kind.__name__}) is quantised; gates compute in floating point. Insert before")
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):

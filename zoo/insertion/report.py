@@ -7,7 +7,9 @@ from typing import Any
 
 from torch import nn
 
+from zoo.functional.validation import check_positive_int
 from zoo.insertion.latency import LatencyRatio, measure_latency_ratio
+from zoo.insertion.tracing import random_images
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,23 @@ class InsertionReport:
 
         Args:
             model: The network this report is about.
-            example_input: What it is called with; by default one random image of the traced size.
+            example_input: What it is called with; by default random images of the traced size.
             rounds: Pairs of passes, at least 3.
-            batch_size: Images per pass, when ``example_input`` is left to us; 1 by default.
+            batch_size: Images per pass, when ``example_input`` is left to us; as in the traced pass by default.
 
         Raises:
-            ValueError: Fewer than 3 rounds, a batch size beside an example, or a model without inserted gates.
+            ValueError: Fewer than 3 rounds, a batch size beside an example, no example for a network that was traced
+                on something else than images, or a model without inserted gates.
         """
-        latency = measure_latency_ratio(model, example_input, rounds=rounds, batch_size=batch_size)
+        if example_input is None:
+            shapes = [shape for shape in self.input_shapes if len(shape) == 4]
+            if len(self.input_shapes) != 1 or not shapes:
+                raise ValueError(f"the traced input ({self.input_shapes}) was no batch of images; pass example_input")
+            num_images = shapes[0][0] if batch_size is None else check_positive_int("batch_size", batch_size)
+            example_input = random_images(model, (num_images, *shapes[0][1:]))
+        elif batch_size is not None:
+            raise ValueError(f"batch_size ({batch_size}) has no effect beside an example_input")
+        latency = measure_latency_ratio(model, example_input, rounds=rounds)
         return dataclasses.replace(self, latency=latency)
 
     def to_dict(self) -> dict[str, Any]:

@@ -64,9 +64,14 @@ def example_for(model: nn.Module, example_input: Any = None) -> tuple[Any, ...]:
     """
     if example_input is not None:
         return example_input if isinstance(example_input, tuple) else (example_input,)
+    return (random_images(model, (1, *_image_size(model))),)
+
+
+def random_images(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    """Return random images where the model is and in its dtype, from a generator of their own, always the same."""
     parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
-    image = torch.randn(1, *_image_size(model), generator=torch.Generator().manual_seed(0))
-    return (image.to(parameter.device, parameter.dtype),)
+    images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    return images.to(parameter.device, parameter.dtype)
 
 
 def _image_size(model: nn.Module) -> tuple[int, int, int]:
@@ -225,9 +230,14 @@ def is_feature_map(value: Any) -> bool:
 
 def largest_difference(before: Any, after: Any) -> float | None:
     """Return the largest absolute difference of two outputs; ``None`` where they cannot be compared."""
-    pairs = list(zip(tree_leaves(before), tree_leaves(after), strict=True))
+    old_leaves, new_leaves = tree_leaves(before), tree_leaves(after)
+    pairs = zip(old_leaves, new_leaves, strict=False)
     tensors = [(old, new) for old, new in pairs if isinstance(old, Tensor) and isinstance(new, Tensor)]
-    if not tensors or any(old.shape != new.shape or old.device.type == "meta" for old, new in tensors):
+    if (
+        not tensors
+        or len(old_leaves) != len(new_leaves)
+        or any(old.shape != new.shape or old.device.type == "meta" for old, new in tensors)
+    ):
         return None
     return max(
         (0.0 if torch.equal(old, new) else (old.double() - new.double()).abs().max().item() for old, new in tensors),
