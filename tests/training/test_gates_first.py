@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torchvision
 from lightning.pytorch import Callback, Trainer
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -49,9 +50,21 @@ def test_only_gates_move_at_first_and_everything_afterwards():
     moved = {name for name, value in first.items() if not torch.equal(value, before[name])}
     assert moved
     assert {name for name in moved if ".attention." not in name} == set()
-    assert "layer1.0.attention.spatial.norm.running_mean" in moved or any("running_mean" in name for name in moved)
+    assert "layer1.0.attention.spatial.norm.running_mean" in moved
     later = {name for name, value in second.items() if not torch.equal(value, first[name])}
     assert {"conv1.weight", "bn1.weight", "bn1.running_mean", "fc.bias"} <= later
+
+
+def test_norms_that_a_gate_hangs_on_stand_still_too():
+    """In torchvision's blocks the gate is a child of the last norm."""
+    torch.manual_seed(0)
+    model = torchvision.models.resnet18(num_classes=3)
+    zoo.insert_attention(model, "cbam", example_input=torch.zeros(1, 3, 32, 32))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    (first, _) = fit(model, gates_first_epochs=1)
+    moved = {name for name, value in first.items() if not torch.equal(value, before[name])}
+    assert {name for name in moved if ".attention." not in name} == set()
+    assert any(name.endswith("attention.spatial.norm.running_mean") for name in moved)
 
 
 def test_a_net_without_gates_and_a_run_without_a_second_part_are_refused():

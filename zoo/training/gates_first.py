@@ -43,14 +43,15 @@ class TrainGatesFirst(Callback):
         self._norms = [
             module
             for module in pl_module.model.modules()
-            if isinstance(module, _BatchNorm) and not any(id(parameter) in gates for parameter in module.parameters())
+            if isinstance(module, _BatchNorm)
+            and not any(id(parameter) in gates for parameter in module.parameters(recurse=False))
         ]
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Hold the batch norms, or let them go."""
         del pl_module, batch, batch_idx
         for norm in self._norms:
-            norm.train(trainer.current_epoch >= self.num_epochs)
+            norm.training = trainer.current_epoch >= self.num_epochs  # not its children: a gate may be one of them
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         """Take their gradients from all but the gates."""
