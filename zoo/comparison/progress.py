@@ -41,8 +41,8 @@ class GridProgress:
         self._task = self._bar.add_task("", total=sum(map(num_epochs, self._plans)), left="")
 
     def __enter__(self) -> Self:
-        self._bar.start()
         self._show([])
+        self._bar.start()
         return self
 
     def __exit__(self, *error: object) -> None:
