@@ -45,3 +45,20 @@ def test_other_dtypes_and_wide_maps_stay_with_the_convolution() -> None:
     assert not narrow_convolution_applies(torch.zeros(1, 2, 8, 33, dtype=torch.bfloat16), weight)
     assert not narrow_convolution_applies(torch.zeros(1, 2, 8, 8), weight.float())
     assert not narrow_convolution_applies(torch.zeros(1, 2, 8, 8, dtype=torch.bfloat16), weight.float())
+
+
+def test_compiled_it_is_the_same_product_and_exporting_sees_the_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps, weight = operands(1, 2, 7, torch.bfloat16)
+    exact_operands = [operand.detach().double().requires_grad_() for operand in (maps, weight)]
+    upstream = torch.randn(2, 1, 4, 5, generator=torch.Generator().manual_seed(1)).bfloat16()
+    exact = functional.conv2d(*exact_operands, padding=3)
+    exact_gradients = torch.autograd.grad(exact, exact_operands, upstream.double())
+    torch.compiler.reset()
+    compiled = torch.compile(narrow_convolution, backend="aot_eager", fullgraph=True)(maps, weight)
+    gradients = torch.autograd.grad(compiled, (maps, weight), upstream)
+    for value, expected in zip((compiled, *gradients), (exact, *exact_gradients), strict=True):
+        assert (value.double() - expected).norm() <= 4e-3 * expected.norm()
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert narrow_convolution_applies(maps, weight)
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+    assert not narrow_convolution_applies(maps, weight)

@@ -2,7 +2,8 @@
 
 A convolution from two channels to one leaves the CPU's convolution kernels, made for many channels, nearly idle: its
 backward costs as much as that of a layer from 16 to 16. Written as a product of row windows with a banded matrix it
-does more arithmetic, nearly all of it on zeros, but in the form that matrix units are made for.
+does more arithmetic, nearly all of it on zeros, but in the form that matrix units are made for. Eagerly its backward
+is written out; ``torch.compile`` is given the plain products and differentiates them itself.
 """
 
 from typing import Any
@@ -21,8 +22,9 @@ def narrow_convolution_applies(maps: Tensor, weight: Tensor) -> bool:
 
     The weight may be of another dtype only where autocast would cast it.
     """
+    compiling = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
     return (
-        channels_last.runs_eagerly_on_cpu(maps)
+        (channels_last.runs_eagerly_on_cpu(maps) or (compiling and maps.device.type == "cpu"))
         and maps.dtype == torch.bfloat16
         and (weight.dtype == maps.dtype or torch.is_autocast_enabled("cpu"))
         and maps.shape[3] <= _MAX_WIDTH
@@ -37,7 +39,10 @@ def narrow_convolution(maps: Tensor, weight: Tensor) -> Tensor:
         -> (batch, out_channels, height, width)
     """
     with torch.autocast("cpu", enabled=False):
-        return _NarrowConvolution.apply(maps, weight.to(maps.dtype))
+        weight = weight.to(maps.dtype)
+        if torch.compiler.is_compiling():
+            return _product(_row_windows(maps, weight.shape[3]), weight, maps.shape)
+        return _NarrowConvolution.apply(maps, weight)
 
 
 class _NarrowConvolution(torch.autograd.Function):
@@ -66,10 +71,11 @@ class _NarrowConvolution(torch.autograd.Function):
             to_maps = _product(_row_windows(gradient, kernel_size), turned, gradient.shape)
         to_rows = gradient.transpose(1, 2).reshape(batch * height, out_channels * width)
         to_band = _row_windows(maps, kernel_size).t() @ to_rows
-        # The gradient of a tap is the sum of the band's entries that it fills: one more product, with a 0/1 matrix.
+        # The gradient of a tap is the sum of the band's entries that it fills.
         to_band = to_band.view(-1, width, out_channels, width).transpose(1, 2).reshape(-1, width * width).float()
-        fills = _taps(width, kernel_size, maps.device).flatten()[:, None] == torch.arange(kernel_size)
-        to_weight = (to_band @ fills.float()).view(kernel_size, in_channels, out_channels, kernel_size)
+        to_weight = (to_band @ _fills(width, kernel_size, to_band).t()).view(
+            kernel_size, in_channels, out_channels, kernel_size
+        )
         return to_maps, to_weight.permute(2, 1, 0, 3).to(weight.dtype)
 
 
@@ -89,12 +95,16 @@ def _row_windows(maps: Tensor, kernel_size: int) -> Tensor:
 def _band(weight: Tensor, width: int) -> Tensor:
     """Spread the weight to (kernel_size * in_channels * width, out_channels * width), zero where out of reach."""
     kernel_size = weight.shape[3]
-    spread = functional.pad(weight, (0, 1))[..., _taps(width, kernel_size, weight.device)]
+    spread = weight.reshape(-1, kernel_size) @ _fills(width, kernel_size, weight)
+    spread = spread.view(*weight.shape[:3], width, width)
     return spread.permute(2, 1, 3, 0, 4).reshape(-1, weight.shape[0] * width)
 
 
-def _taps(width: int, kernel_size: int, device: torch.device) -> Tensor:
-    """Which tap joins each input column to each output column; ``kernel_size`` where none does."""
-    columns = torch.arange(width, device=device)
-    taps = columns[:, None] - columns[None, :] + kernel_size // 2
-    return taps.where((taps >= 0) & (taps < kernel_size), kernel_size)
+def _fills(width: int, kernel_size: int, like: Tensor) -> Tensor:
+    """Return 1 where a tap joins an input column to an output column, else 0: (kernel_size, width * width).
+
+    A product with it is exact, each entry being one weight, and unlike an indexed sum it is deterministic.
+    """
+    columns = torch.arange(width, device=like.device)
+    taps = (columns[:, None] - columns[None, :] + kernel_size // 2).flatten()
+    return (torch.arange(kernel_size, device=like.device)[:, None] == taps).to(like.dtype)
