@@ -38,16 +38,24 @@ class Net:
 
     model: str
     attention: str
+    width_multiplier: float = 1.0
 
     @property
     def subject(self) -> str:
-        """As figures name it: ``resnet20``, ``resnet20 cbam``."""
-        return self.model if self.attention == "none" else f"{self.model} {self.attention}"
+        """As figures name it: ``resnet20``, ``resnet20 cbam``, ``mobilenet_v2 x 0.25 se``."""
+        model = self.model if self.width_multiplier == 1 else f"{self.model} x {self.width_multiplier}"
+        return model if self.attention == "none" else f"{model} {self.attention}"
 
     def create(self, num_classes: int) -> nn.Module:
         """Build it with fixed weights."""
         torch.manual_seed(SEED)
-        return zoo.create_model(self.model, attention=self.attention, num_classes=num_classes, stem="cifar")
+        return zoo.create_model(
+            self.model,
+            attention=self.attention,
+            num_classes=num_classes,
+            stem="cifar",
+            width_multiplier=self.width_multiplier,
+        )
 
 
 class SyntheticCIFAR(ImageDataModule):

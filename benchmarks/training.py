@@ -1,11 +1,12 @@
 """How fast this project trains, beside the stack people use, in one interleaved run.
 
 python benchmarks/training.py
-python benchmarks/training.py --models resnet20 --rounds 9
+python benchmarks/training.py --models resnet20 --rounds 9 --compile
 """
 
 import argparse
 import contextlib
+import dataclasses
 import itertools
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.measurements import (
     Figure,
@@ -42,12 +44,13 @@ from benchmarks.stacks import (
     time_steps,
     trainer_config,
 )
+from zoo.config import RunConfig
 from zoo.data.data_module import ImageDataModule, TensorSet
 from zoo.evaluation.complexity import count_macs
 from zoo.training.image_classifier import ImageClassifier
 
 RESULTS = Path(__file__).parent / "results" / "training.csv"
-MODELS = ("resnet20", "mobilenet_v2")
+WIDTH_OF_MODEL = {"resnet20": 1.0, "mobilenet_v2": 0.25}  # depthwise convolutions are slow on CPUs; all in minutes
 ATTENTIONS = ("none", "se", "cbam")
 IMAGE_SIZE = (3, 32, 32)
 MIN_STEPS = 2
@@ -56,6 +59,7 @@ FLOPS_PER_MAC_TRAINED = 6  # 2 per MAC, once forward and twice backward
 
 END_TO_END = "end to end"
 STEP = "step alone"
+COMPILED_STEP = "step alone, compiled"
 WITHOUT_TRAINER = "end to end, plain loop instead of the trainer"
 PREPARATION = "share of data preparation"
 USUAL_END_TO_END = "usual stack, end to end"
@@ -78,11 +82,20 @@ class Contest:
         usual: The rival.
         folder: Where the trainer may write.
         segment_s: Seconds a segment aims at; it has at least two steps and at most an epoch.
+        compiled: Whether to measure the step of the compiled net too.
     """
 
     def __init__(
-        self, nets: Sequence[Net], data: ImageDataModule, usual: UsualStack, folder: Path, segment_s: float
+        self,
+        nets: Sequence[Net],
+        data: ImageDataModule,
+        usual: UsualStack,
+        folder: Path,
+        segment_s: float,
+        *,
+        compiled: bool,
     ) -> None:
+        self.compiled = compiled
         self.data = data
         self.usual = usual
         self.folder = folder
@@ -99,14 +112,21 @@ class Contest:
         """Add the measures of a net, each warmed up and with a number of steps that fills a segment."""
         data = self.data
         self.trainers[net] = TrainerSegments(net, data, self.folder / net.subject, self.config)
-        system = ImageClassifier.from_config(net.create(data.num_classes), data, self.config)
-        step = step_of(system, autocast=self.precision == "bf16-mixed")
+        step = self._step(net, self.config)
         prepared = next(prepared_batches(data))
         self._add(net, END_TO_END, self.trainers[net].run)
         self._add(net, STEP, lambda count: time_steps(step, itertools.repeat(prepared), count))
+        if self.compiled:
+            compiled_step = self._step(net, dataclasses.replace(self.config, compile=True))
+            time_steps(compiled_step, itertools.repeat(prepared), MIN_STEPS)  # compiles
+            self._add(net, COMPILED_STEP, lambda count: time_steps(compiled_step, itertools.repeat(prepared), count))
         self._add(net, WITHOUT_TRAINER, lambda count: time_steps(step, prepared_batches(data), count))
         self._add(net, USUAL_END_TO_END, lambda count: self.usual.run(net, count, end_to_end=True))
         self._add(net, USUAL_STEP, lambda count: self.usual.run(net, count, end_to_end=False))
+
+    def _step(self, net: Net, config: RunConfig) -> Callable[[Tensor, Tensor], None]:
+        system = ImageClassifier.from_config(net.create(self.data.num_classes), self.data, config)
+        return step_of(system, autocast=self.precision == "bf16-mixed")
 
     def _add(self, net: Net, what: str, run: Callable[[int], float]) -> None:
         seconds_per_step = self.data.batch_size / run(MIN_STEPS)
@@ -133,22 +153,27 @@ def import_seconds(package: str) -> float:
     return float(answer.stdout)
 
 
-def measure(nets: Sequence[Net], data: ImageDataModule, *, rounds: int, seconds: float) -> list[Figure]:
+def measure(
+    nets: Sequence[Net], data: ImageDataModule, *, rounds: int, seconds: float, compiled: bool = False
+) -> list[Figure]:
     """Measure everything in interleaved rounds and return the figures.
 
     Args:
         nets: The nets.
         data: What they train on.
         rounds: How often each measure is taken.
-        seconds: Time for all segments of all rounds together; warming up comes on top.
+        seconds: Time for all segments of all rounds together; warming up and compiling come on top.
+        compiled: Whether to measure the step of the compiled nets too.
     """
-    num_measures = len(nets) * len((END_TO_END, STEP, WITHOUT_TRAINER, USUAL_END_TO_END, USUAL_STEP))
+    speeds = (END_TO_END, STEP, *([COMPILED_STEP] if compiled else []), WITHOUT_TRAINER, USUAL_END_TO_END, USUAL_STEP)
+    num_measures = len(nets) * len(speeds)
     others = OtherPrograms()
     train = data.read_splits()["train"]
     assert isinstance(train, TensorSet)
     usual = UsualStack(train.images, train.labels, data.num_classes, data.batch_size)
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(usual):
-        contest = Contest(nets, data, usual, Path(folder), segment_s=seconds / (rounds * num_measures))
+        segment_s = seconds / (rounds * num_measures)
+        contest = Contest(nets, data, usual, Path(folder), segment_s, compiled=compiled)
         for trainer_segments in contest.trainers.values():
             trainer_segments.shares_between.clear()
         measures: dict[Any, Callable[[], float]] = dict(contest.measures)
@@ -184,7 +209,8 @@ def net_figures(
     subject = net.subject
     figures = [
         Figure(subject, what, "images/s", values[net, what], precision="32-true" if "usual" in what else precision)
-        for what in (END_TO_END, STEP, WITHOUT_TRAINER, USUAL_END_TO_END, USUAL_STEP)
+        for what in (END_TO_END, STEP, COMPILED_STEP, WITHOUT_TRAINER, USUAL_END_TO_END, USUAL_STEP)
+        if (net, what) in values
     ]
 
     def add_ratio(what: str, above: Any, below: Any, target: Target | None = None) -> None:
@@ -193,9 +219,13 @@ def net_figures(
     add_ratio("end to end / usual stack", (net, END_TO_END), (net, USUAL_END_TO_END), USUAL_TARGETS.get(subject))
     add_ratio("step alone / usual step", (net, STEP), (net, USUAL_STEP))
     add_ratio("end to end / step alone", (net, END_TO_END), (net, STEP))
-    plain = Net(net.model, "none")
-    if plain != net and (plain, STEP) in values:
-        add_ratio("step alone / plain net's", (net, STEP), (plain, STEP), STEP_TARGETS[net.attention])
+    plain = dataclasses.replace(net, attention="none")
+    for what in (STEP, COMPILED_STEP):
+        if plain != net and (plain, what) in values:
+            target = STEP_TARGETS[net.attention] if net.model == "resnet20" else None
+            add_ratio(f"{what} / plain net's", (net, what), (plain, what), target)
+    if (net, COMPILED_STEP) in values:
+        add_ratio("step alone, compiled / not compiled", (net, COMPILED_STEP), (net, STEP))
     figures.append(Figure(subject, PREPARATION, "%", shares, PREPARATION_TARGET, precision))
     macs = count_macs(net.create(num_classes), IMAGE_SIZE)
     bound = tuple(rate / (FLOPS_PER_MAC_TRAINED * macs) for rate in values["matrix"])
@@ -209,10 +239,11 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--rounds", type=int, default=5, help="how often each measure is taken (5)")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="all of them by default")
+    parser.add_argument("--models", nargs="+", choices=list(WIDTH_OF_MODEL), default=list(WIDTH_OF_MODEL))
     parser.add_argument(
         "--seconds", type=float, default=150, help="for all segments together; start-up and warm-up add to it (150)"
     )
+    parser.add_argument("--compile", action="store_true", help="measure compiled steps too; takes a C++ compiler")
     parser.add_argument("--batch_size", type=int, default=128, help="images per step (128)")
     parser.add_argument("--output", type=Path, default=RESULTS, help="CSV file that receives the rows")
     return parser.parse_args(arguments)
@@ -221,10 +252,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, append the rows and print the table."""
     options = parse_arguments(arguments)
-    nets = [Net(model, attention) for model in options.models for attention in ATTENTIONS]
+    nets = [Net(model, attention, WIDTH_OF_MODEL[model]) for model in options.models for attention in ATTENTIONS]
     data = load_data(options.batch_size)
     run = describe_run(seed=SEED, batch_size=options.batch_size, data=data.name)
-    figures = measure(nets, data, rounds=options.rounds, seconds=options.seconds)
+    figures = measure(nets, data, rounds=options.rounds, seconds=options.seconds, compiled=options.compile)
     append_rows(options.output, to_rows(run, figures))
     print_table(f"Training speed, {run['num_threads']} threads, batches of {options.batch_size}, {data.name}", figures)
     print(f"Rows appended to {options.output}")
