@@ -26,7 +26,7 @@ TAKES_RUN_OPTIONS = True
 RESULTS_SUFFIX = ".parquet"
 INTERRUPTED = 130
 GRID = ("models", "attention", "data", "seeds", "name", "config", "run_options")
-RUNNING = ("engine", "jobs", "threads", "folder", "output", "cost_rounds", "dry_run")
+RUNNING = ("engine", "jobs", "threads", "folder", "output", "cost_rounds", "dry_run", "weights_dir")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="in which latency and training rate are measured, 7 by default, or 0",
+    )
+    running.add_argument(
+        "--weights-dir",
+        metavar="DIR",
+        help="receives weights and card of each net's best seed on held-out images",
     )
     running.add_argument("--dry-run", action="store_true", help="print a shell command per missing run, and stop")
 
@@ -135,6 +140,11 @@ def run_study(study: "Study", plans: "list[RunPlan]", folder: Path, arguments: a
     write_results(results, output)
     print(f"Results: {output}")
     report(results, folder / "report")
+    if arguments.weights_dir is not None:
+        from zoo.comparison.publishing import publish_weights
+
+        for card in publish_weights(reached, arguments.weights_dir):
+            print(card)
     return int(bool(failed))
 
 

@@ -168,7 +168,7 @@ def print_summary(summary: Summary, console: "Console | None" = None) -> None:
 
     console = console or Console()
     if not console.is_terminal:
-        console = Console(file=console.file, width=max(console.width, 160))
+        console = Console(file=console.file, width=max(console.width, 200))
     table = Table(title=f"Study {summary.name}")
     table.add_column("net", overflow="fold")
     for column in SHORT_HEADER[1:]:
