@@ -80,3 +80,38 @@ def test_option_values_are_yaml() -> None:
 def test_an_option_given_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="option 'a' is given twice"):
         parse_options(["a=1", "a=2"])
+
+
+@pytest.fixture
+def folder(tmp_path, save_tiny_weights):
+    save_tiny_weights(tmp_path / "tiny.digits.yaml", command="python train.py --config x.yaml")
+    return tmp_path
+
+
+def test_weights_are_described_by_their_card_and_their_model(capsys, folder) -> None:
+    assert main(["describe", "tiny.digits", "--folder", str(folder)]) == 0
+    table = " ".join(capsys.readouterr().out.split())
+    for shown in ("75.00 % top-1", "last epoch, in the file", "python train.py --config x.yaml", "17,", "Apache-2.0"):
+        assert shown in table
+    (content,) = [json.loads(text) for text in [describe_text(capsys, str(folder / "tiny.digits.yaml"), "--json")]]
+    assert content["data"]["name"] == "cluttered_digits"
+    assert content["model"]["width_multiplier"] == 0.25
+
+
+def describe_text(capsys, *words: str) -> str:
+    assert main(["describe", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_weights_whose_file_changed_are_not_described(capsys, folder) -> None:
+    path = folder / "tiny.digits.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert main(["describe", "tiny.digits", "--folder", str(folder)]) == 2
+    assert "is not the file its card describes" in capsys.readouterr().err
+
+
+def test_options_of_a_model_have_no_effect_on_weights_and_are_refused(capsys, folder) -> None:
+    assert main(["describe", "tiny.digits", "--folder", str(folder), "--num-classes", "5"]) == 2
+    assert "--num-classes has no effect: tiny.digits states its model itself" in capsys.readouterr().err
+    assert main(["describe", "resnet20", "--folder", str(folder)]) == 2
+    assert "--folder has no effect: 'resnet20' is no name of weights" in capsys.readouterr().err

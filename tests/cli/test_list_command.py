@@ -94,3 +94,10 @@ def test_an_empty_folder_lists_none(capsys, tmp_path: Path) -> None:
 def test_what_makes_no_sense_is_refused(capsys, words: list[str], message: str) -> None:
     assert main(["list", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_flag_is_the_kind_weights(capsys, tmp_path: Path, save_tiny_weights) -> None:
+    save_tiny_weights(tmp_path / "resnet20.digits.yaml")
+    words = ["--folder", str(tmp_path)]
+    assert list_json(capsys, "--weights", *words) == list_json(capsys, "weights", *words)
+    assert set(list_json(capsys, "data", "--weights", *words)) == {"data", "weights"}

@@ -121,3 +121,11 @@ def test_no_socket_is_opened(capsys, weights: str, images: list[str], monkeypatc
 
     monkeypatch.setattr(socket, "socket", refuse)
     assert main(["predict", "--weights", weights, images[0]]) == 0
+
+
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_weights_that_are_no_name_at_all_are_refused_with_what_could_be_given(capsys, images, nothing: str) -> None:
+    assert main(["predict", "--weights", nothing, images[0]]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"zoo: error: {nothing!r} names no weights: give a name (zoo list weights), a file")
+    assert error.count("\n") == 1

@@ -58,7 +58,7 @@ def test_another_number_of_classes_replaces_the_head_and_says_so_in_one_line(car
         model, report = create_pretrained("resnet20", card, num_classes=7, **NARROW)
     (record,) = caplog.records
     assert record.message == report.summary()
-    assert "2 changed (the head for 10 classes is replaced by a fresh one for 7)" in record.message
+    assert "2 adapted (the head for 10 classes is replaced by a fresh one for 7)" in record.message
     assert "\n" not in record.message
     assert set(report.adapted) == {"fc.weight", "fc.bias"}
     assert model.eval()(IMAGES).shape == (2, 7)

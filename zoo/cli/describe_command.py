@@ -1,21 +1,33 @@
-"""``zoo describe``: what a model is made of and costs, before it is trained."""
+"""``zoo describe``: what a model is made of and costs, before it is trained; or what trained weights are."""
 
 import argparse
 import dataclasses
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 
 from zoo.cli.tables import format_options, print_tables
 
-SUMMARY = "Show parameters, MACs and the gates of a model."
+SUMMARY = "Show parameters, MACs and the gates of a model, or the card of weights."
+MODEL_ARGUMENTS: dict[str, Any] = {
+    "attention": None,
+    "attention_stages": None,
+    "num_classes": None,
+    "in_channels": 3,
+    "stem": None,
+    "input_size": None,
+    "attention_option": [],
+    "model_option": [],
+}
+"""Options about a model to be made, and their defaults."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("model", help="a model's name, see zoo list models")
+    parser.add_argument("model", help="a model's name, see zoo list models; or weights: a name, card or run folder")
     parser.add_argument("--attention", help="an attention's name, or none for no gate anywhere")
     parser.add_argument("--attention-stages", type=int, nargs="+", metavar="STAGE", help="only in these stages, from 1")
     parser.add_argument("--num-classes", type=int, help="number of logits; the family's own by default")
@@ -26,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--attention-option", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
     parser.add_argument("--model-option", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
+    parser.add_argument("--folder", help="where to look for weights, instead of those that come with the zoo")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 
@@ -34,6 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
     import zoo
     from zoo.evaluation.complexity import describe_model
 
+    if names_weights(arguments.model, arguments.folder):
+        return describe_weights(arguments)
+    if arguments.folder is not None:
+        raise ValueError(f"--folder has no effect: {arguments.model!r} is no name of weights")
     model = zoo.create_model(
         arguments.model,
         attention=arguments.attention,
@@ -51,6 +68,53 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({"model": model.config, **dataclasses.asdict(description)}, indent=2))
     else:
         _print(model.config, description)
+    return 0
+
+
+def names_weights(name: str, folder: str | None) -> bool:
+    """Tell a name, card, file or run folder of weights from the name of a model."""
+    from zoo.pretrained import list_weights
+    from zoo.registry import MODELS
+
+    if name in MODELS:
+        return False
+    return name in list_weights(folder) or Path(name).suffix in {".yaml", ".safetensors"} or Path(name).is_dir()
+
+
+def describe_weights(arguments: argparse.Namespace) -> int:
+    """Print what a card says: what made the weights, how good they are, how images are prepared, what they cost."""
+    from zoo.evaluation.complexity import describe_model
+    from zoo.preprocessing import Preprocessing
+    from zoo.pretrained import load_card, load_pretrained
+
+    given = [name for name, default in MODEL_ARGUMENTS.items() if getattr(arguments, name) != default]
+    if given:
+        raise ValueError(f"--{given[0].replace('_', '-')} has no effect: {arguments.model} states its model itself")
+    if arguments.json:
+        print(json.dumps(load_card(arguments.model, folder=arguments.folder).to_dict(), indent=2))
+        return 0
+    model, card = load_pretrained(arguments.model, folder=arguments.folder)
+    facts = {
+        "model": card.model["name"],
+        "data": f"{card.data['name']}, {card.data['split']}",
+        "file": card.tensors["file"],
+    }
+    for epoch in ("selected_epoch", "last_epoch"):
+        figures = card.metrics[epoch]
+        stored = ", in the file" if card.metrics["stored"] == epoch else ""
+        shown = "not measured" if "top1" not in figures else f"{100 * figures['top1']:.2f} % top-1"
+        facts[f"{epoch.replace('_', ' ')}{stored}"] = shown
+    commit = card.commit or {"id": "unknown"}
+    facts |= {
+        "classes": ", ".join(card.class_names[:10]) + (", ..." if len(card.class_names) > 10 else ""),
+        "images": Preprocessing.from_dict(card.preprocessing).describe(),
+        "licence": card.licence,
+        "source": card.source,
+        "command": card.command or "unknown",
+        "commit": str(commit["id"]),
+        "sha256": card.tensors["sha256"],
+    }
+    _print({**facts, **card.model, "name": card.name}, describe_model(model, card.input_size))
     return 0
 
 

@@ -19,6 +19,7 @@ KINDS = ("attention", "models", "data", "weights")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"any of {', '.join(KINDS)}; all by default")
+    parser.add_argument("--weights", action="store_true", help="the same as the kind weights")
     parser.add_argument("--folder", help="where to look for weights, instead of those that come with the zoo")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
@@ -30,7 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     for kind in arguments.kinds:
         if kind not in KINDS:
             raise ValueError(f"unknown kind {kind!r}.{suggest(kind, list(KINDS))} Known: {', '.join(KINDS)}")
-    kinds = arguments.kinds or KINDS
+    named = [*arguments.kinds, *(["weights"] if arguments.weights else [])]
+    kinds = named or KINDS
     if arguments.folder is not None and "weights" not in kinds:
         raise ValueError("--folder has no effect without the kind weights")
     lists = {kind: collect(kind, arguments.folder) for kind in KINDS if kind in kinds}

@@ -90,7 +90,9 @@ def adapt_weights(
     """
     family = find_family(model.config["name"])
     state: dict[str, Tensor] = {}
-    used, adapted, missing = {}, {}, _fresh_gates(model, weights, allow_fresh_gates)
+    used: dict[str, str] = {}
+    adapted: dict[str, str] = {}
+    missing = _fresh_gates(model, weights, allow_fresh_gates)
     problems: dict[str, list[str]] = {"missing": [], "unexpected": [], "of another shape": []}
     own_state = model.state_dict()
     for name, own in own_state.items():
@@ -102,11 +104,7 @@ def adapt_weights(
             elif name not in missing:
                 problems["missing"].append(name)
         elif piece.tensor.shape == own.shape:
-            state[name] = piece.tensor
-            if piece.change:
-                adapted[name] = piece.change
-            else:
-                used[name] = piece.origin
+            state[name], used[name] = piece.tensor, piece.origin
         elif (fitted := _fit(name, piece.tensor, own, family)) is not None:
             state[name], adapted[name] = fitted
         else:
@@ -118,6 +116,7 @@ def adapt_weights(
         model=model.config["name"],
         sha256=found.sha256,
         used=used,
+        rewritten={name: weights[name].change for name in used if weights[name].change},
         adapted=adapted,
         missing=missing,
         unexpected=found.ignored,

@@ -34,8 +34,8 @@ class WeightCard:
         cost: Parameters, MACs, and what training took.
         training: The whole configuration of the run, or ``None`` for weights from elsewhere.
         seed: The run's seed.
-        versions: Software that trained the weights.
-        hardware: Machine that trained the weights.
+        versions: Software that trained the weights, or converted those from elsewhere.
+        hardware: Machine that trained the weights; ``None`` in each entry where it is not known.
         commit: ``id`` and ``dirty`` of the code, or ``None``.
         fingerprint: Logits of a fixed input, see :func:`zoo.pretrained.check_fingerprint`.
         licence: SPDX name of the licence of the weights.
@@ -92,10 +92,14 @@ class WeightCard:
 
         return Preprocessing.from_dict(self.preprocessing)(image)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of the card's file."""
+        content = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "path"}
+        return {"format": FORMAT_VERSION, **content}
+
     def to_yaml(self) -> str:
         """Return the text of the card's file."""
-        content = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "path"}
-        return format_yaml({"format": FORMAT_VERSION, **content})
+        return format_yaml(self.to_dict())
 
 
 def read_card(path: Path | str) -> WeightCard:

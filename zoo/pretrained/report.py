@@ -15,8 +15,9 @@ class LoadReport:
         source: Where the weights came from, as it was given.
         model: Name of the model.
         sha256: Digest of the file.
-        used: Ours to theirs: taken as they are, under the name given.
-        adapted: Ours to what was done to the value.
+        used: Ours to theirs: they compute here what they computed there.
+        rewritten: Those of the used whose values another layout writes otherwise, to what was done.
+        adapted: Ours to what was done so that it fits another head or other input channels.
         missing: Ours to why it may be missing; the fresh value stays.
         unexpected: Theirs to why it is left out.
         peeled: Wrappers' prefixes that were taken off the names.
@@ -28,6 +29,7 @@ class LoadReport:
     model: str
     sha256: str
     used: Mapping[str, str]
+    rewritten: Mapping[str, str] = field(default_factory=dict)
     adapted: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     unexpected: Mapping[str, str] = field(default_factory=dict)
@@ -37,13 +39,15 @@ class LoadReport:
 
     @property
     def is_plain(self) -> bool:
-        """Whether all tensors were taken as they are."""
-        return not (self.adapted or self.missing)
+        """Whether the model computes what the source computed: nothing adapted, nothing fresh but counts of batches."""
+        return not self.adapted and all(name.endswith(".num_batches_tracked") for name in self.missing)
 
     def summary(self) -> str:
         """Return one line: how many tensors were used, and every other thing that was done."""
-        done = [f"{len(self.used)} tensors as they are"]
-        for reasons, verb in ((self.adapted, "changed"), (self.missing, "fresh"), (self.unexpected, "left out")):
+        done = [f"{len(self.used)} tensors used"]
+        kinds = {"of them rewritten": self.rewritten, "adapted": self.adapted}
+        kinds |= {"fresh": self.missing, "left out": self.unexpected}
+        for verb, reasons in kinds.items():
             done += [f"{count} {verb} ({reason})" for reason, count in Counter(reasons.values()).items()]
         return f"{self.model} from {self.source}: {', '.join(done)}"
 
@@ -55,6 +59,6 @@ class LoadReport:
         if self.peeled:
             lines.append(f"prefixes taken off: {' '.join(self.peeled)}")
         lines += [f"{ours} <- {theirs}" for ours, theirs in self.used.items() if ours != theirs]
-        for reasons in (self.adapted, self.missing, self.unexpected):
+        for reasons in (self.rewritten, self.adapted, self.missing, self.unexpected):
             lines += [f"{name}: {reason}" for name, reason in reasons.items()]
         return "\n".join(lines)
