@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from zoo import __version__
-from zoo.cli import compare_command, describe_command, list_command, predict_command
+from zoo.cli import (
+    compare_command,
+    convert_command,
+    describe_command,
+    export_command,
+    list_command,
+    predict_command,
+    verify_command,
+)
 from zoo.registry import suggest
 
 # Each has SUMMARY, add_arguments(parser) and run(arguments) -> exit status; what is slow to import, run imports itself.
@@ -16,6 +24,9 @@ COMMANDS: dict[str, Any] = {
     "describe": describe_command,
     "predict": predict_command,
     "compare": compare_command,
+    "convert": convert_command,
+    "export": export_command,
+    "verify": verify_command,
 }
 USAGE_ERROR = 2
 
