@@ -10,7 +10,7 @@ import pytest
 
 from zoo.cli import compare_command
 from zoo.cli.main import main
-from zoo.comparison.engines import local
+from zoo.comparison.engines import local, ray_cluster
 from zoo.comparison.engines.local import Outcome
 from zoo.comparison.results import read_results
 from zoo.config import parse_run_config
@@ -100,6 +100,20 @@ def test_failed_runs_are_listed_with_their_logs_and_make_the_status_1(study, eng
     assert "FAILED" in output.out
 
 
+def test_the_engine_is_rays_where_asked_for(study, monkeypatch, capsys):
+    asked = []
+
+    def run_all(plans, *, threads, monitor):
+        asked.append((len(plans), threads))
+        return [Outcome(plan, 1, 0.0, error="no worker left") for plan in plans]
+
+    monkeypatch.setattr(ray_cluster, "run_all", run_all)
+    monkeypatch.setattr(ray_cluster, "num_slots", lambda threads: 4)
+    assert main(["compare", "tiny.yaml", "--engine", "ray"]) == 1
+    assert asked == [(2, 1)]
+    assert "seed 0: no worker left" in capsys.readouterr().err
+
+
 def test_an_interruption_tells_how_to_go_on(study, monkeypatch, capsys):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
@@ -154,11 +168,15 @@ def test_results_are_reported_again_without_training(study, monkeypatch, capsys)
     assert reported == [("x.parquet", Path("some/x_report")), ("x.parquet", Path("elsewhere"))]
 
 
-def start(study):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+def environment():
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": path}
+
+
+def start():
     code = "import sys; from zoo.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", code, "compare", "tiny.yaml", "--cost-rounds", "0"]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def wait_for(condition, what, seconds=200):
@@ -175,25 +193,28 @@ def is_free(lock):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
-def test_a_study_killed_in_the_middle_does_only_what_is_missing(study):
-    """``kill -9`` of the whole command while its second run trains; then the same command again."""
+def test_a_study_begun_by_hand_and_killed_in_the_middle_does_only_what_is_missing(study, capsys):
+    """The first run by its printed command, ``kill -9`` of ``zoo compare`` in the second, then the same again."""
     plain, gated = (study / f"resnet20-width_multiplier-0.25_{name}" for name in ("none", "se"))
-    with start(study) as process:
+    assert main(["compare", "tiny.yaml", "--dry-run"]) == 0
+    command = capsys.readouterr().out.splitlines()[0]
+    subprocess.run(command, shell=True, check=True, env=environment(), capture_output=True)
+    finished = (plain / "seed0" / "result.json").stat().st_mtime_ns
+
+    with start() as process:
         wait_for((gated / "seed0" / "metrics.csv").exists, "the first epoch of the second run")
         process.kill()
     assert not (gated / "seed0" / "result.json").exists()
     wait_for(lambda: is_free(gated / "seed0.lock"), "the end of the orphaned run")
     assert "Stopped, and nothing is lost" in (gated / "seed0.log").read_text()
-    finished = (plain / "seed0" / "result.json").stat().st_mtime_ns
-    log = (plain / "seed0.log").read_text()
     epochs = (gated / "seed0" / "metrics.csv").read_text()
 
-    with start(study) as process:
+    with start() as process:
         output, _ = process.communicate(timeout=250)
     assert process.returncode == 0, output
     assert "Study tiny: 2 runs, 1 finished, 1 to go on with" in output
     assert (plain / "seed0" / "result.json").stat().st_mtime_ns == finished
-    assert (plain / "seed0.log").read_text() == log
+    assert not (plain / "seed0.log").exists()
     assert f"{gated.relative_to(study.parents[3])}/seed0: unfinished" in (gated / "seed0.log").read_text()
     assert (gated / "seed0" / "metrics.csv").read_text().startswith(epochs)
     results = read_results(study.parent / "tiny.parquet")

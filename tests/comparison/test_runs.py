@@ -79,10 +79,18 @@ def test_an_unfinished_run_of_unknown_origin_is_not_resumed(plan):
     assert assess(plan, DIGESTS).status == "different"
 
 
-@pytest.mark.parametrize(("name", "reason"), [("notes.txt", "holds no run"), ("config.yaml", "config is damaged")])
-def test_something_else_in_the_folder_is_not_touched(plan, name, reason):
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("notes.txt", "7", "holds no run"),
+        ("config.yaml", "7", "config is damaged"),
+        ("config.yaml", "seed: [", "config is damaged"),
+        ("config.yaml", "data: {name: [", "config is damaged"),
+    ],
+)
+def test_something_else_in_the_folder_is_no_planned_run(plan, name, content, reason):
     plan.folder.mkdir(parents=True)
-    (plan.folder / name).write_text("7\n")
+    (plan.folder / name).write_text(content)
     standing = assess(plan, DIGESTS)
     assert standing.status == "different"
     assert reason in standing.reason

@@ -141,7 +141,7 @@ def assess(plan: RunPlan, digests: Digests) -> Standing:
         return Standing("new")
     if not run.config.is_file():
         return Standing("different", "it holds no run")
-    difference = _config_difference(read_yaml(run.config), plan.config.to_dict())
+    difference = _config_difference(_read_config(run.config), plan.config.to_dict())
     if difference:
         return Standing("different", difference)
     source = run.result if run.is_finished else plan.beside("json")
@@ -166,6 +166,13 @@ def move_aside(plan: RunPlan) -> Path:
         number += 1
     plan.folder.rename(aside)
     return aside
+
+
+def _read_config(path: Path) -> Any:
+    try:
+        return read_yaml(path)
+    except ValueError:
+        return None
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
