@@ -14,6 +14,7 @@ from zoo.cli import (
     export_command,
     list_command,
     predict_command,
+    recommend_command,
     verify_command,
 )
 from zoo.registry import suggest
@@ -24,6 +25,7 @@ COMMANDS: dict[str, Any] = {
     "describe": describe_command,
     "predict": predict_command,
     "compare": compare_command,
+    "recommend": recommend_command,
     "convert": convert_command,
     "export": export_command,
     "verify": verify_command,

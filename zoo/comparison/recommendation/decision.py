@@ -1,0 +1,122 @@
+"""From intervals to a recommendation: a gate is recommended when it is shown to gain what it costs, else nothing is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from zoo.comparison.recommendation.sequential import (
+    Interval,
+    SequentialRule,
+    Verdict,
+    accuracy_differences,
+    seeds_to_exclude_zero,
+)
+from zoo.comparison.recommendation.trials import PLAIN, Trials
+
+Confidence = Literal["shown", "not shown", "not tried"]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The difference between two nets at its last look.
+
+    Args:
+        net: Whose accuracy counts positive.
+        base: What it is compared with.
+        interval: Of the difference on held-out images, as fractions.
+        verdict: What the interval shows.
+        seeds_needed: Seeds with which the interval would exclude zero if means and spreads stayed; ``None`` where none
+            would, or where it does.
+    """
+
+    net: str
+    base: str
+    interval: Interval
+    verdict: Verdict
+    seeds_needed: int | None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more seeds could still decide it."""
+        return self.verdict == "open"
+
+    def is_worth(self, margin: float) -> bool:
+        """Whether a gain is shown and is, at best estimate, at least ``margin``."""
+        return self.verdict == "gain" and self.interval.mean >= margin
+
+    def sentence(self) -> str:
+        """State the difference as a table would.
+
+        >>> Contrast("se", "none", Interval(0.01, -0.004, 0.024, 0.98, 3, 500), "open", 7).sentence()
+        'no difference shown between se and none: +1.0 points (-0.4 to +2.4; 3 seeds, 500 images); 7 seeds might do'
+        """
+        found = self.interval
+        mean, low, high = (f"{100 * value:+.1f}" for value in (found.mean, found.low, found.high))
+        figures = f"{mean} points ({low} to {high}; {found.num_seeds} seeds, {found.num_images} images)"
+        words = {
+            "gain": f"{self.net} gains over {self.base}",
+            "loss": f"{self.net} loses against {self.base}",
+            "no gain worth its price": f"{self.net} has no gain over {self.base} that is worth its price",
+            "open": f"no difference shown between {self.net} and {self.base}",
+        }
+        needed = f"; {self.seeds_needed} seeds might do" if self.seeds_needed is not None else ""
+        return f"{words[self.verdict]}: {figures}{needed}"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is recommended.
+
+    Args:
+        net: ``none`` or a gate.
+        confidence: ``shown`` when intervals decided it; ``not shown`` when the runs left it open and the cheaper net is
+            named; ``not tried`` when nothing was to be compared.
+        reason: In a sentence.
+    """
+
+    net: str
+    confidence: Confidence
+    reason: str
+
+
+def contrast_at(
+    trials: Trials, net: str, base: str, *, rule: SequentialRule, look: int, num_seeds: int, margin: float
+) -> Contrast:
+    """Compare two nets at a look."""
+    differences = accuracy_differences(trials.stack(net, num_seeds), trials.stack(base, num_seeds))
+    interval = rule.interval(differences, look)
+    verdict = interval.verdict(margin)
+    needed = seeds_to_exclude_zero(differences, rule.error_at(look)) if verdict == "open" else None
+    return Contrast(net, base, interval, verdict, needed)
+
+
+def choose(gates: Sequence[str], contrasts: Mapping[tuple[str, str], Contrast], margin: float) -> Decision:
+    """Choose among the plain net and the gates that were tried.
+
+    A gate is a candidate when its gain over the plain net is shown and is worth its price. Of two candidates the
+    cheaper one is taken, unless the dearer one is shown to gain over it, again by what is worth its price.
+
+    Args:
+        gates: Those tried, cheapest first.
+        contrasts: By net and base.
+        margin: The smallest gain that is worth the price, a fraction.
+    """
+    worth = [gate for gate in gates if contrasts[gate, PLAIN].is_worth(margin)]
+    if worth:
+        best = worth[0]
+        for dearer in worth[1:]:
+            if contrasts[dearer, best].is_worth(margin):
+                best = dearer
+        reason = contrasts[best, PLAIN].sentence()
+        for other in worth:
+            if other != best:
+                pair = (other, best) if (other, best) in contrasts else (best, other)
+                reason += f"; {contrasts[pair].sentence()}"
+        return Decision(best, "shown", reason)
+    if not gates:
+        return Decision(PLAIN, "not tried", "no gate was tried")
+    sentences = "; ".join(contrasts[gate, PLAIN].sentence() for gate in gates)
+    still_open = [gate for gate in gates if contrasts[gate, PLAIN].is_open]
+    if still_open:
+        return Decision(PLAIN, "not shown", f"no gain is shown, and the plain net is the cheaper one: {sentences}")
+    return Decision(PLAIN, "shown", f"no difference worth its price: {sentences}")

@@ -1,0 +1,68 @@
+"""How a recommendation is worded, the same in text and page."""
+
+import shlex
+
+from zoo.comparison.recommendation.answer import Recommendation
+from zoo.comparison.recommendation.decision import Decision
+from zoo.comparison.recommendation.price import Price, Ratio
+from zoo.comparison.recommendation.trials import PLAIN
+from zoo.serialization import format_yaml
+
+
+def headline(decision: Decision) -> str:
+    """Say in a line what is recommended and how sure that is.
+
+    >>> headline(Decision("none", "not shown", ""))
+    'Leave the net plain: no gain is shown.'
+    """
+    if decision.net != PLAIN:
+        return f"Use {decision.net}: its gain is shown and worth its price."
+    return {
+        "shown": "Leave the net plain: there is no difference worth its price.",
+        "not shown": "Leave the net plain: no gain is shown.",
+        "not tried": "Leave the net plain: no gate was tried.",
+    }[decision.confidence]
+
+
+def points(fraction: float) -> str:
+    """Write a fraction in percentage points.
+
+    >>> points(0.005)
+    '0.5'
+    """
+    return f"{100 * fraction:g}"
+
+
+def ratio_words(ratio: Ratio) -> str:
+    """Write a ratio as a change in percent.
+
+    >>> ratio_words(Ratio(1.12, 1.08, 1.3))
+    '+12 % (+8 to +30)'
+    """
+    low, high = 100 * (ratio.low - 1), 100 * (ratio.high - 1)
+    return f"{ratio.percent:+.0f} % ({low:+.0f} to {high:+.0f})"
+
+
+def price_words(price: Price) -> str:
+    """Write what a gate costs."""
+    return (
+        f"time per image {ratio_words(price.latency)}, time per training step {ratio_words(price.training)}, "
+        f"{price.parameters:,} parameters, {price.macs:,} MACs"
+    )
+
+
+def next_command(answer: Recommendation) -> list[str]:
+    """Return the lines that say how to train what is recommended, at full length."""
+    request = answer.request
+    words = ["python", "train.py", "--model.name", request.model.name, "--data.name", request.data.name]
+    for section, options in (("model", request.model.options), ("data", request.data.options)):
+        for name, value in options.items():
+            words += [f"--{section}.{name}", _as_word(value)]
+    words += ["--model.attention", answer.decision.net]
+    if answer.decision.net != PLAIN:
+        words += ["--model.attention_args", "{identity_start: true}"]
+    return ["Train it at full length:", f"  {shlex.join(words)}"]
+
+
+def _as_word(value: object) -> str:
+    return value if isinstance(value, str) else format_yaml(value).strip().removesuffix("\n...")
