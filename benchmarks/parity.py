@@ -1,19 +1,29 @@
 """Do the weights of others compute here what they compute there? Logits beside the originals', accuracy beside theirs.
 
 python benchmarks/parity.py                     all networks with a counterpart, on random weights
-python benchmarks/parity.py --weights FOLDER    also the files in FOLDER that are in PUBLISHED, on CIFAR-10 in $ZOO_DATA
+python benchmarks/parity.py --weights FOLDER    also the published files in FOLDER, on CIFAR-10 in $ZOO_DATA
 """
 
+import argparse
+import csv
+import importlib.metadata
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 import zoo
-from zoo.pretrained.name_maps import Original, family_of
+from benchmarks.documents import fill_section, format_table
+from benchmarks.measurements import append_rows, describe_run
+from zoo.pretrained.name_maps import Original, families, family_of
 
 RESULTS = Path(__file__).parent / "results" / "parity.csv"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "weights.md"
+LOGITS = "largest difference of a logit, beside the largest logit"
+ACCURACY = "test top-1, beside the published"
 SEED = 0
 IMAGE_SIZE = (3, 97, 65)  # odd and not square, so that padding on the wrong side shows
 
@@ -80,11 +90,107 @@ def compare_logits(original: Original, dtype: torch.dtype = torch.float32) -> tu
 
 
 def measure_accuracy(file: Path, model_name: str, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """Return the share of CIFAR-10 images, normalised and labelled, that a converted file gets right."""
+    """Return the share of normalised images that a file of others, loaded into our model, gets right."""
     model = zoo.create_model(model_name, pretrained=str(file)).eval()
     with torch.no_grad():
-        hits = sum(
-            int((model(part).argmax(1) == truth).sum())
-            for part, truth in zip(images.split(500), labels.split(500), strict=True)
-        )
+        parts = zip(images.split(500), labels.split(500), strict=True)
+        hits = sum(int((model(part).argmax(1) == truth).sum()) for part, truth in parts)
     return hits / len(labels)
+
+
+def read_test_images(folder: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return CIFAR-10's test images, normalised as the makers of :data:`PUBLISHED` did, and their labels."""
+    from torchvision.datasets import CIFAR10
+
+    test_set = CIFAR10(folder, train=False)
+    mean, std = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[:, None, :, None, None]
+    images = torch.from_numpy(test_set.data).permute(0, 3, 1, 2) / 255
+    return (images - mean) / std, torch.tensor(test_set.targets)
+
+
+def parity_rows() -> Iterable[dict[str, Any]]:
+    """Measure every network with a counterpart."""
+    for original in (original for family in families() for original in family.originals):
+        difference, size = compare_logits(original)
+        options = ", ".join(f"{name}={value}" for name, value in original.options.items())
+        yield {
+            "subject": f"{original.library}:{original.name}",
+            "ours": f"{original.model} {options}".strip(),
+            "what": LOGITS,
+            "value": f"{difference:.3g}",
+            "reference": f"{size:.4g}",
+        }
+
+
+def accuracy_rows(folder: Path) -> Iterable[dict[str, Any]]:
+    """Measure the published files that are in a folder.
+
+    Raises:
+        ValueError: None is there, or ``ZOO_DATA`` is not set.
+    """
+    files = [each for each in PUBLISHED if (folder / each.file).is_file()]
+    if not files or not os.environ.get("ZOO_DATA"):
+        wanted = ", ".join(each.file for each in PUBLISHED)
+        raise ValueError(f"{folder} must hold one of {wanted}, and ZOO_DATA must name the folder of CIFAR-10")
+    images, labels = read_test_images(os.environ["ZOO_DATA"])
+    for each in files:
+        accuracy = measure_accuracy(folder / each.file, each.model, images, labels)
+        yield {
+            "subject": each.file,
+            "ours": each.model,
+            "what": ACCURACY,
+            "value": f"{accuracy:.4f}",
+            "reference": f"{each.top1:.4f}",
+        }
+
+
+def newest_rows() -> list[dict[str, str]]:
+    """Return of every subject the row measured last."""
+    with RESULTS.open(newline="", encoding="utf-8") as file:
+        return list({row["subject"]: row for row in csv.DictReader(file)}.values())
+
+
+def document_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return the rows as two Markdown tables, and how they were made."""
+    logits = [
+        [f"`{row['subject']}`", f"`{row['ours']}`", row["value"], row["reference"]]
+        for row in rows
+        if row["what"] == LOGITS
+    ]
+    accuracies = [
+        [
+            f"`{row['subject']}`",
+            f"`{row['ours']}`",
+            *(f"{100 * float(row[key]):.2f} %" for key in ("value", "reference")),
+        ]
+        for row in rows
+        if row["what"] == ACCURACY
+    ]
+    tables = [format_table(["original", "ours", "largest difference of a logit", "largest logit"], logits)]
+    if accuracies:
+        tables.append(format_table(["file", "ours", "test top-1 here", "published"], accuracies))
+    origins = {
+        f"{row['date'][:10]}, {row['processor']}, torch {row['torch']}, torchvision {row['torchvision']}, "
+        f"timm {row['timm']}, commit {row['commit'][:10]}, seed {row['seed']}"
+        for row in rows
+    }
+    return "\n\n".join([*tables, f"float32, in evaluation mode. {'; '.join(sorted(origins))}."])
+
+
+def main() -> None:
+    """Measure, append the rows, and write the document's section."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--weights", type=Path, metavar="FOLDER", help="also measure the published files in FOLDER")
+    arguments = parser.parse_args()
+    run = describe_run(timm=importlib.metadata.version("timm"), seed=SEED)
+    rows = list(parity_rows())
+    if arguments.weights is not None:
+        rows += accuracy_rows(arguments.weights)
+    append_rows(RESULTS, [{**run, **row} for row in rows])
+    for row in rows:
+        print(f"{row['subject']:40} {row['what']}: {row['value']} (beside {row['reference']})")
+    fill_section(DOCUMENT, "parity", document_table(newest_rows()))
+
+
+if __name__ == "__main__":
+    main()
