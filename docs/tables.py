@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from choosing_tables import tables as choosing_tables
 from study_tables import studies_in_full, studies_in_short
 
 from zoo.pretrained import WeightCard, read_card
@@ -100,6 +101,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": speed_table,
     "comparison": studies_in_short,
     "studies": studies_in_full,
+    **choosing_tables(),
 }
 
 
