@@ -241,3 +241,15 @@ def test_what_is_and_is_not_the_identity_is_told_apart_without_a_trace() -> None
     assert is_identity(gate, 8)
     assert gate.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in gate.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["resnet20", "resnet50", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small"])
+@pytest.mark.parametrize("attention", [None, "cbam"])
+def test_a_state_dict_of_ours_in_a_bare_file_is_loaded(tmp_path: Path, name: str, attention) -> None:
+    options = {"attention": attention, "num_classes": 3, "width_multiplier": 0.25}
+    model = zoo.create_model(name, **options)
+    source = state_file(tmp_path / "a.pth", model.state_dict())
+    loaded, report = create_pretrained(name, source, **options)
+    expected = model.state_dict()
+    assert all(torch.equal(tensor, expected[key]) for key, tensor in loaded.state_dict().items())
+    assert set(report.used) == set(expected)

@@ -26,7 +26,7 @@ class Published:
     Args:
         path: The file.
         original: The network it is for; ``None`` where the publisher does not say.
-        facts: ``licence``, ``preprocessing`` and ``num_images`` and the like, as far as they are stated.
+        facts: ``licence`` and ``preprocessing``, as far as they are stated.
     """
 
     path: Path

@@ -22,6 +22,7 @@ def _is_timm(names: Collection[str]) -> bool:
 
 
 def _is_torchvision(names: Collection[str]) -> bool:
+    """Tell torchvision's names, which ours follow."""
     return "features.0.0.weight" in names
 
 
@@ -123,7 +124,7 @@ _V1 = Family(
     models=("mobilenet_v1",),
     head="classifier",
     stem="features.0.0",
-    layouts=[],
+    layouts=[Layout("the zoo", _is_torchvision, lambda state: rename(state, ()))],
     originals=[],
     refusals=[("timm", r"mobilenetv1_.*", "it clips at 6 (ReLU6), where ours, as the paper's, is a plain ReLU")],
 )
