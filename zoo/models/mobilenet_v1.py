@@ -1,6 +1,7 @@
 """MobileNetV1: depthwise separable convolutions in a straight line."""
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 from torch import Tensor, nn
 
@@ -10,6 +11,7 @@ from zoo.models.backbone import (
     Backbone,
     Stem,
     check_backbone_arguments,
+    check_choice,
     fit_strides,
     global_mean,
     linear,
@@ -18,20 +20,31 @@ from zoo.models.backbone import (
 )
 from zoo.registry import MODELS
 
+Activation = Literal["relu", "relu6"]
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "relu6": nn.ReLU6}
+
 _BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
 """Output channels and stride of each block, from Table 1 of the paper."""
 
 
 class DepthwiseSeparable(nn.Module):
-    """A 3x3 depthwise and a 1x1 convolution, each with norm and ReLU, then the gate on the block's output.
+    """A 3x3 depthwise and a 1x1 convolution, each with norm and activation, then the gate on the block's output.
 
-    Order: depthwise, norm, ReLU, pointwise, norm, ReLU, attention; the gate is ``out_channels`` wide.
+    Order: depthwise, norm, activation, pointwise, norm, activation, attention; the gate is ``out_channels`` wide.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, *, stride: int, attention: AttentionFactory | None) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        stride: int,
+        activation: type[nn.Module],
+        attention: AttentionFactory | None,
+    ) -> None:
         super().__init__()
-        self.depthwise = ConvNormAct(in_channels, in_channels, stride=stride, groups=in_channels)
-        self.pointwise = ConvNormAct(in_channels, out_channels, kernel_size=1)
+        self.depthwise = ConvNormAct(in_channels, in_channels, stride=stride, groups=in_channels, activation=activation)
+        self.pointwise = ConvNormAct(in_channels, out_channels, kernel_size=1, activation=activation)
         self.attention = None if attention is None else attention(out_channels)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -55,6 +68,7 @@ class MobileNetV1(Backbone):
         stem: ``"imagenet"`` divides the sides by 32 in all; ``"cifar"`` by 8: the stem and the second block keep
             the resolution.
         width_multiplier: Scales all widths, rounded to multiples of 8; positive.
+        activation: ``"relu"`` as in the paper, or ``"relu6"``, clipped at 6, as in the authors' code and in timm.
 
     Shape:
         ``(batch, in_channels, height, width)`` to ``(batch, num_classes)``.
@@ -75,19 +89,22 @@ class MobileNetV1(Backbone):
         in_channels: int = 3,
         stem: Stem = "imagenet",
         width_multiplier: float = 1.0,
+        activation: Activation = "relu",
     ) -> None:
         super().__init__()
         check_backbone_arguments(num_classes, in_channels, stem, width_multiplier)
+        check_choice("activation", activation, get_args(Activation))
+        act = _ACTIVATIONS[activation]
         slots = AttentionSlots(attention, attention_stages)
         block_strides = [stride for _, stride in _BLOCKS]
         stem_stride, *strides = fit_strides([2, *block_strides], stem)
         stages = number_stages(block_strides)
         channels = make_divisible(32 * width_multiplier)
-        layers: list[nn.Module] = [ConvNormAct(in_channels, channels, stride=stem_stride)]
+        layers: list[nn.Module] = [ConvNormAct(in_channels, channels, stride=stem_stride, activation=act)]
         for (published_channels, _), stride, stage in zip(_BLOCKS, strides, stages, strict=True):
             out_channels = make_divisible(published_channels * width_multiplier)
             slot = slots.slot(f"features.{len(layers)}.attention", stage)
-            layers.append(DepthwiseSeparable(channels, out_channels, stride=stride, attention=slot))
+            layers.append(DepthwiseSeparable(channels, out_channels, stride=stride, activation=act, attention=slot))
             channels = out_channels
         self.features = nn.Sequential(*layers)
         self.classifier = linear(channels, num_classes)

@@ -13,7 +13,7 @@ from zoo.pretrained.name_maps.family import Piece, change_norm_eps, rename
 
 ORIGINALS = [original for family in families() for original in family.originals]
 QUICK = {"resnet18", "seresnet18", "seresnet50", "mobilenet_v2", "mobilenetv2_035", "mobilenet_v3_small"}
-QUICK |= {"mobilenetv3_small_100", "mobilenetv3_large_100", "mobilenet_v3_large"}
+QUICK |= {"mobilenetv1_100", "mobilenetv3_small_100", "mobilenetv3_large_100", "mobilenet_v3_large"}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_norm_with_another_eps_gives_the_same_in_evaluation() -> None:
         ("legacy_seresnet18", "without padding"),
         ("resnet50d", "stem of three convolutions"),
         ("seresnet50t", "stem of three convolutions"),
-        ("mobilenetv1_100", "ReLU6"),
+        ("mobilenetv1_100h", "one more convolution"),
         ("mobilenetv2_120d", "deeper"),
         ("mobilenetv3_small_075", "full width"),
         ("mobilenetv3_rw", "another activation"),

@@ -120,13 +120,33 @@ _V3 = Family(
     ],
 )
 
+
+def _convert_timm_v1(state: Mapping[str, Tensor]) -> Weights:
+    modules = {"conv_stem": "features.0.0", "bn1": "features.0.1"}
+    parts = {"conv_dw": "depthwise.0", "bn1": "depthwise.1", "conv_pw": "pointwise.0", "bn2": "pointwise.1"}
+    for block, number in _timm_blocks(state).items():
+        modules |= {f"{block}.{theirs}": f"features.{number}.{ours}" for theirs, ours in parts.items()}
+    return rename_modules(state, modules)
+
+
 _V1 = Family(
     models=("mobilenet_v1",),
     head="classifier",
     stem="features.0.0",
-    layouts=[Layout("the zoo", _is_torchvision, lambda state: rename(state, ()))],
-    originals=[],
-    refusals=[("timm", r"mobilenetv1_.*", "it clips at 6 (ReLU6), where ours, as the paper's, is a plain ReLU")],
+    layouts=[
+        Layout(
+            "timm",
+            _is_timm,
+            _convert_timm_v1,
+            ask="timm's MobileNetV1 clips at 6 (ReLU6), which tensors do not tell",
+        ),
+        Layout("the zoo", _is_torchvision, lambda state: rename(state, ())),
+    ],
+    originals=[
+        Original("timm", "mobilenetv1_100", "mobilenet_v1", {"activation": "relu6"}),
+        Original("timm", "mobilenetv1_125", "mobilenet_v1", {"activation": "relu6", "width_multiplier": 1.25}),
+    ],
+    refusals=[("timm", r"mobilenetv1_100h", "it has one more convolution before the classifier")],
 )
 
 FAMILIES = (_V1, _V2, _V3)
