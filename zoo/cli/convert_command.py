@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -68,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         licence=licence,
         made_by=arguments.made_by or arguments.source,
         measure=measure,
-        command=shlex.join(["zoo", *sys.argv[1:]]),
+        command=shlex.join(["zoo", *arguments.words]),
     )
     print(report.describe())
     print(f"Images: {preprocessing.describe()}")
