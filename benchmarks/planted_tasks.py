@@ -75,7 +75,7 @@ def draw_tints(
     *,
     strength: float = 0.05,
     drift: float = 0.2,
-    rough: float = 0.15,
+    rough: float = 0.3,
 ) -> Array:
     """Draw drifting tints, and on them a patch of rough brightness whose faint tint is the class.
 

@@ -65,7 +65,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class TestAccuracy:
+class FinalAccuracy:
     """Accuracy of a net on the test images after its last epoch.
 
     Args:
@@ -123,6 +123,6 @@ class Recommendation:
     rule: SequentialRule | None
     contrasts: Sequence[Contrast]
     validation_top1: Mapping[str, Sequence[float]]
-    test: Sequence[TestAccuracy]
+    test: Sequence[FinalAccuracy]
     used_minutes: float
     examples: Examples | None

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 from zoo.comparison.choices import Choice
-from zoo.comparison.recommendation.answer import Examples, Recommendation, Request, TestAccuracy
+from zoo.comparison.recommendation.answer import Examples, FinalAccuracy, Recommendation, Request
 from zoo.comparison.recommendation.data_measures import DataMeasures
 from zoo.comparison.recommendation.decision import Contrast, Decision, choose, contrast_at
 from zoo.comparison.recommendation.evidence import (
@@ -202,7 +202,7 @@ class _Inquiry:
             rule=self.rule,
             contrasts=list(self.contrasts.values()),
             validation_top1={net: validation_top1(self.trials, net) for net in nets} if self.trials else {},
-            test=[TestAccuracy(net, test_top1(self.trials, net)) for net in nets] if self.trials else [],
+            test=[FinalAccuracy(net, test_top1(self.trials, net)) for net in nets] if self.trials else [],
             used_minutes=self.clock.used_s / 60,
             examples=self.examples,
         )
