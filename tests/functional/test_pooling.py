@@ -1,5 +1,9 @@
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
+from torch import Tensor
 
 from zoo.functional.pooling import pool_over_channels, pool_over_positions
 
@@ -18,6 +22,23 @@ def test_a_constant_map_shares_the_gradient_of_its_maximum() -> None:
     feature_map = torch.ones(1, 1, 5, 5, requires_grad=True)
     pool_over_positions(feature_map, ("max",)).sum().backward()
     torch.testing.assert_close(feature_map.grad, torch.full((1, 1, 5, 5), 0.04))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("pool", [pool_over_positions, pool_over_channels])
+def test_compiled_ties_share_the_gradient_of_their_maximum_too(pool: Callable[..., Tensor], dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randint(0, 3, (2, 4, 5, 6), generator=generator).to(dtype)
+    upstream = torch.randn(pool(values, ("max",)).shape, generator=generator).to(dtype)
+    torch.compiler.reset()
+    compiled = torch.compile(partial(pool, pooling=("max",)), backend="aot_eager", fullgraph=True)
+    gradients = []
+    for function, feature_map in ((compiled, values), (partial(pool, pooling=("max",)), values.double())):
+        feature_map = feature_map.clone().requires_grad_()
+        function(feature_map).backward(upstream.to(feature_map.dtype))
+        gradients.append(feature_map.grad.double())
+    tolerance = 4e-3 if dtype == torch.bfloat16 else 1e-15
+    torch.testing.assert_close(*gradients, rtol=tolerance, atol=0)
 
 
 @pytest.mark.parametrize(("batch", "channels"), [(1, 64), (2, 1)])

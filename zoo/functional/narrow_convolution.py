@@ -2,8 +2,8 @@
 
 A convolution from two channels to one leaves the CPU's convolution kernels, made for many channels, nearly idle: its
 backward costs as much as that of a layer from 16 to 16. Written as a product of row windows with a banded matrix it
-does more arithmetic, nearly all of it on zeros, but in the form that matrix units are made for. Eagerly its backward
-is written out; ``torch.compile`` is given the plain products and differentiates them itself.
+does more arithmetic, nearly all of it on zeros, but in the form that matrix units are made for. Its backward is made of
+the same products, eagerly and compiled, and can be differentiated.
 """
 
 from typing import Any
@@ -39,10 +39,7 @@ def narrow_convolution(maps: Tensor, weight: Tensor) -> Tensor:
         -> (batch, out_channels, height, width)
     """
     with torch.autocast("cpu", enabled=False):
-        weight = weight.to(maps.dtype)
-        if torch.compiler.is_compiling():
-            return _product(_row_windows(maps, weight.shape[3]), weight, maps.shape)
-        return _NarrowConvolution.apply(maps, weight)
+        return _NarrowConvolution.apply(maps, weight.to(maps.dtype))
 
 
 class _NarrowConvolution(torch.autograd.Function):
@@ -58,24 +55,18 @@ class _NarrowConvolution(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
         maps, weight = ctx.saved_tensors
         out_channels, in_channels, kernel_size, _ = weight.shape
-        if torch.is_grad_enabled():  # A gradient that will itself be differentiated comes from the plain operation.
-            _, pull_back, *_ = torch.func.vjp(
-                lambda maps, weight: functional.conv2d(maps, weight, padding=kernel_size // 2), maps, weight
-            )
-            return pull_back(gradient)
         batch, _, height, width = maps.shape
         to_maps = None
         if ctx.needs_input_grad[0]:
             # The gradient is convolved with the weight turned around.
-            turned = weight.flip(2, 3).transpose(0, 1)
-            to_maps = _product(_row_windows(gradient, kernel_size), turned, gradient.shape)
+            to_maps = _NarrowConvolution.apply(gradient, weight.flip(2, 3).transpose(0, 1))
         to_rows = gradient.transpose(1, 2).reshape(batch * height, out_channels * width)
         to_band = _row_windows(maps, kernel_size).t() @ to_rows
         # The gradient of a tap is the sum of the band's entries that it fills.
-        to_band = to_band.view(-1, width, out_channels, width).transpose(1, 2).reshape(-1, width * width).float()
-        to_weight = (to_band @ _fills(width, kernel_size, to_band).t()).view(
-            kernel_size, in_channels, out_channels, kernel_size
-        )
+        to_band = to_band.view(-1, width, out_channels, width).transpose(1, 2).reshape(-1, width * width)
+        to_band = to_band.to(torch.promote_types(to_band.dtype, torch.float32))
+        to_weight = to_band @ _fills(width, kernel_size, to_band).t()
+        to_weight = to_weight.view(kernel_size, in_channels, out_channels, kernel_size)
         return to_maps, to_weight.permute(2, 1, 0, 3).to(weight.dtype)
 
 
