@@ -6,11 +6,6 @@ the memory costs. The functions here compute the same with operands that are lon
 vector of ``width * channels`` values. They take the reduced axes as ``over``, either ``POSITIONS`` or ``CHANNELS``,
 and keep them with size 1. ``applies`` tells where they pay; elsewhere the plain definitions in ``pooling`` and
 ``gating`` run.
-
-On maps of few channels in bfloat16, a CPU's matrix units do it faster still: an image is a matrix of positions by
-channels, a weight per channel multiplies it as a diagonal matrix, and sums over positions are products with a row of
-ones or with another map. Sums then accumulate in float32. The diagonal's zeros meet every channel, so that an
-infinite value makes all channels of its position NaN.
 """
 
 import torch
@@ -21,8 +16,6 @@ CHANNELS = (1,)
 POSITIONS = (2, 3)
 
 _DTYPES = (torch.bfloat16, torch.float32, torch.float64)
-_HAS_MATRIX_UNITS = torch.cpu._is_amx_tile_supported()
-_MAX_CHANNELS = 64  # The share of zeros in a diagonal matrix grows with the number of channels.
 
 
 def applies(feature_map: Tensor) -> bool:
@@ -50,25 +43,14 @@ def runs_eagerly_on_cpu(tensor: Tensor) -> bool:
 
 
 def reduce_sum(feature_map: Tensor, over: tuple[int, ...]) -> Tensor:
-    """Sum over the channels, or over height and width."""
+    """Sum over the channels, or over height and then width (with the sums over height rounded to the map's dtype)."""
     batch, channels, height, width = feature_map.shape
-    if over == POSITIONS and _suits_matrix_units(feature_map):
-        ones = feature_map.new_ones(batch, 1, height * width)
-        return torch.bmm(ones, _matrices(feature_map)).view(batch, channels, 1, 1)
     if over == POSITIONS:
         return _rows(feature_map).sum(1).view(batch, width, channels).sum(1)[:, :, None, None]
     flat = feature_map.permute(0, 2, 3, 1).reshape(-1, channels)
     with torch.autocast("cpu", enabled=False):
         sums = torch.mm(flat, flat.new_ones(channels, 1))  # Sums of neighbours are fastest as a matrix product.
     return sums.view(batch, 1, height, width)
-
-
-def reduce_sum_of_product(feature_map: Tensor, other: Tensor, over: tuple[int, ...]) -> Tensor:
-    """Sum the product of two maps over the channels, or over height and width."""
-    if over == POSITIONS and _suits_matrix_units(feature_map):
-        products = torch.bmm(_matrices(feature_map).mT, _matrices(other))
-        return products.diagonal(dim1=1, dim2=2)[:, :, None, None]
-    return reduce_sum(feature_map * other, over)
 
 
 def reduce_max(feature_map: Tensor, over: tuple[int, ...]) -> Tensor:
@@ -90,12 +72,6 @@ def expand(reduced: Tensor, like: Tensor, over: tuple[int, ...]) -> Tensor:
 
 def multiply(feature_map: Tensor, reduced: Tensor, over: tuple[int, ...], plus: Tensor | None = None) -> Tensor:
     """Return ``feature_map * reduced + plus``, where ``plus`` is a map or reduced, too."""
-    if over == POSITIONS and _suits_matrix_units(feature_map):
-        matrices, diagonals = _matrices(feature_map), torch.diag_embed(reduced.flatten(1))
-        product = (
-            torch.bmm(matrices, diagonals) if plus is None else torch.baddbmm(_matrices(plus), matrices, diagonals)
-        )
-        return product.mT.view_as(feature_map)
     reduced = expand(reduced, feature_map, over)
     if plus is None:
         return feature_map * reduced
@@ -112,12 +88,3 @@ def equals(feature_map: Tensor, other: Tensor) -> Tensor:
 def _rows(feature_map: Tensor) -> Tensor:
     batch, channels, height, width = feature_map.shape
     return feature_map.permute(0, 2, 3, 1).reshape(batch, height, width * channels)
-
-
-def _matrices(feature_map: Tensor) -> Tensor:
-    """Show a map as (batch, positions, channels), and a reduced one as (batch, 1, channels)."""
-    return feature_map.flatten(2).mT
-
-
-def _suits_matrix_units(feature_map: Tensor) -> bool:
-    return _HAS_MATRIX_UNITS and feature_map.dtype == torch.bfloat16 and feature_map.shape[1] <= _MAX_CHANNELS

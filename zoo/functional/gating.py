@@ -162,7 +162,7 @@ class _ChannelsLastGate(torch.autograd.Function):
             return *torch.func.vjp(torch.mul, feature_map, gate)[1](gradient), None, None
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         ctx.handover.leave(gradient, gate)
-        return None, channels_last.reduce_sum_of_product(gradient, feature_map, ctx.over), None, None
+        return None, channels_last.reduce_sum(gradient * feature_map, ctx.over), None, None
 
 
 def _define_pool(feature_map: Tensor, over: tuple[int, ...], pooling: tuple[str, ...]) -> tuple[Tensor, ...]:
