@@ -18,3 +18,14 @@ def test_zero_output_returns_zeros_and_still_learns() -> None:
     assert output.eq(0).all()
     (output * torch.randn(4, 32)).sum().backward()
     assert mlp[2].weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_autocast_leaves_its_products_in_the_dtype_of_its_parameters(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    mlp = BottleneckMLP(32).to(dtype)
+    vectors = torch.randn(4, 32).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        output = mlp(vectors)
+    assert output.dtype == dtype
+    assert torch.equal(output, mlp(vectors.to(dtype)))

@@ -1,6 +1,7 @@
 """The two-layer perceptron with a narrow middle that channel gates use."""
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from zoo.functional.validation import check_positive_int
 
@@ -41,3 +42,11 @@ class BottleneckMLP(nn.Sequential):
             nn.init.zeros_(output.bias)
         super().__init__(nn.Linear(channels, hidden_channels), nn.ReLU(), output)
         self.hidden_channels = hidden_channels
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Map pooled vectors; under autocast in the parameters' dtype, since casts cost more than these products."""
+        device = vectors.device.type
+        if not torch.is_autocast_enabled(device):
+            return super().forward(vectors)
+        with torch.autocast(device, enabled=False):
+            return super().forward(vectors.to(next(self.parameters()).dtype))
