@@ -29,3 +29,7 @@ def test_autocast_leaves_its_products_in_the_dtype_of_its_parameters(dtype: torc
         output = mlp(vectors)
     assert output.dtype == dtype
     assert torch.equal(output, mlp(vectors.to(dtype)))
+
+
+def test_a_device_without_autocast_gives_shapes_all_the_same() -> None:
+    assert BottleneckMLP(32).to("meta")(torch.empty(4, 32, device="meta")).shape == (4, 32)

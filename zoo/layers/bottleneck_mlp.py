@@ -46,7 +46,7 @@ class BottleneckMLP(nn.Sequential):
     def forward(self, vectors: Tensor) -> Tensor:
         """Map pooled vectors; under autocast in the parameters' dtype, since casts cost more than these products."""
         device = vectors.device.type
-        if not torch.is_autocast_enabled(device):
+        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
             return super().forward(vectors)
         with torch.autocast(device, enabled=False):
             return super().forward(vectors.to(next(self.parameters()).dtype))
