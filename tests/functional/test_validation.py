@@ -1,6 +1,12 @@
 import pytest
 
-from zoo.functional.validation import check_odd_kernel_size, check_pooling, check_positive_int
+from zoo.functional.validation import (
+    check_count,
+    check_odd_kernel_size,
+    check_pooling,
+    check_positive_int,
+    check_probability,
+)
 
 
 @pytest.mark.parametrize("value", [0, -4, 2.5, 0.0625, 16.0, True, "16", None], ids=repr)
@@ -18,3 +24,17 @@ def test_only_odd_integers_are_kernel_sizes(value: object) -> None:
 
 def test_pooling_keeps_its_order_and_becomes_a_tuple() -> None:
     assert check_pooling(["max", "mean"]) == ("max", "mean")
+
+
+@pytest.mark.parametrize("value", [-1, 1.0, True, "0", None], ids=repr)
+def test_only_integers_of_at_least_zero_are_counts(value: object) -> None:
+    assert check_count("window", 0) == 0
+    with pytest.raises(ValueError, match=r"window \(.*\) must be an integer of at least 0"):
+        check_count("window", value)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1, 1.5, float("nan"), True, "0.1"], ids=repr)
+def test_only_shares_below_one_can_be_dropped(value: object) -> None:
+    assert check_probability("dropout_p", 0) == 0.0
+    with pytest.raises(ValueError, match=r"dropout_p \(.*\) must be a number from 0 up to, but not including, 1"):
+        check_probability("dropout_p", value)

@@ -23,6 +23,28 @@ def check_positive_int(name: str, value: object) -> int:
     return value
 
 
+def check_count(name: str, value: object) -> int:
+    """Return ``value`` when it is an integer of at least 0.
+
+    Raises:
+        ValueError: It is negative, a float, a bool or text.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} ({value!r}) must be an integer of at least 0")
+    return value
+
+
+def check_probability(name: str, value: object) -> float:
+    """Return ``value`` as a float when it is a number from 0 up to, but not, 1: a share to drop.
+
+    Raises:
+        ValueError: It is anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{name} ({value!r}) must be a number from 0 up to, but not including, 1")
+    return float(value)
+
+
 def check_odd_kernel_size(name: str, value: object) -> int:
     """Return ``value`` when it is a positive odd integer, so that padding keeps the size.
 
