@@ -45,18 +45,8 @@ def prepare_inputs(
         ValueError: A shape, dtype, device or option is not what attention takes.
     """
     _check_tokens(query, key, value)
+    _check_options(is_causal, window, alignment, scale)
     size = (*query.shape[:3], key.shape[2])
-    check_flag("is_causal", is_causal)
-    if window is not None:
-        check_count("window", window)
-    if alignment not in ALIGNMENTS:
-        raise ValueError(f"alignment ({alignment!r}) must be one of {', '.join(ALIGNMENTS)}")
-    if alignment != "last" and not is_causal and window is None:
-        raise ValueError(f"alignment={alignment!r} has no effect without is_causal or window")
-    if scale is not None and (
-        isinstance(scale, bool) or not isinstance(scale, int | float) or not math.isfinite(scale)
-    ):
-        raise ValueError(f"scale ({scale!r}) must be a finite number")
     if mask is not None:
         if mask.dtype != torch.bool:
             hint = "; scores are added with bias=" if mask.is_floating_point() else ""
@@ -108,6 +98,20 @@ def _check_tokens(query: Tensor, key: Tensor, value: Tensor) -> None:
             raise ValueError(f"{name} has dtype {tensor.dtype}, but must be floating point")
         if tensor.device != query.device:
             raise ValueError(f"{name} is on {tensor.device}, but query on {query.device}")
+
+
+def _check_options(is_causal: bool, window: int | None, alignment: str, scale: float | None) -> None:
+    check_flag("is_causal", is_causal)
+    if window is not None:
+        check_count("window", window)
+    if alignment not in ALIGNMENTS:
+        raise ValueError(f"alignment ({alignment!r}) must be one of {', '.join(ALIGNMENTS)}")
+    if alignment != "last" and not is_causal and window is None:
+        raise ValueError(f"alignment={alignment!r} has no effect without is_causal or window")
+    if scale is None:
+        return
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not math.isfinite(scale):
+        raise ValueError(f"scale ({scale!r}) must be a finite number")
 
 
 def _check_pairs(name: str, pairs: Tensor, size: Sequence[int], device: torch.device) -> None:

@@ -117,11 +117,12 @@ def block_sparse_attention(
     else:
         groups, members = blocks * batch, heads
         mask = mask.expand(-1, batch, -1, -1, -1).reshape(groups, mask_heads, *mask.shape[3:])
-    gathered = (
+    blocks_of_query, blocks_of_key, blocks_of_value = (
         _gather(tensor, index).reshape(groups, members, index.shape[1], tensor.shape[-1])
         for tensor, index in ((query, pattern.queries), (key, pattern.keys), (value, pattern.keys))
     )
-    output = attend(*gathered, mask).reshape(blocks, batch, heads, pattern.queries.shape[1], value.shape[-1])
+    output = attend(blocks_of_query, blocks_of_key, blocks_of_value, mask)
+    output = output.reshape(blocks, batch, heads, pattern.queries.shape[1], value.shape[-1])
     flat = output.permute(1, 2, 0, 3, 4).flatten(2, 3)
     return flat.index_select(2, pattern.places)
 

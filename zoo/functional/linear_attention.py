@@ -66,9 +66,8 @@ def linear_attention(
         raise ValueError(f"is_causal needs as many keys ({key.shape[2]}) as queries ({query.shape[2]})")
     with without_autocast(query):
         dtype = softmax_dtype(inputs.query.dtype)
-        clean = shield(
-            *(tensor.to(dtype) for tensor in (inputs.query, inputs.key, inputs.value)), inputs.visibility, None
-        )
+        query, key, value = (tensor.to(dtype) for tensor in (inputs.query, inputs.key, inputs.value))
+        clean = shield(query, key, value, inputs.visibility, None)
         query, key = positive_features(clean.query), positive_features(clean.key)
         if key_mask is not None:
             key = key.masked_fill(~key_mask.mT, 0)
