@@ -37,6 +37,16 @@ def test_more_budget_buys_longer_runs_first_and_then_seeds():
     assert plans[-1].looks[-1] == MAX_SEEDS
 
 
+def test_runs_that_would_be_very_short_are_made_longer_before_there_are_more_seeds_than_three():
+    """Twelve steps an epoch: 25 epochs are needed for five seeds."""
+    few = Pace(10.0, {"none": 1.0, "se": 1.0}, steps_per_epoch=12)
+    short, long = plan_trials(4 * 60, few), plan_trials(8 * 60, few)
+    assert short.looks == (3,)
+    assert short.epochs == int((SAFETY * 240 / 3 - 20) / 2)
+    assert long.epochs >= 25
+    assert long.looks == (3, 5)
+
+
 def test_on_few_images_runs_may_have_more_epochs():
     small = Pace(PACE.overhead_s, PACE.epoch_s, steps_per_epoch=30)
     assert plan_trials(5000 * 60, small).epochs == 50  # 1500 steps

@@ -41,6 +41,7 @@ def answer(tmp_path):
         request=Request(
             data=Choice("cluttered_digits", {"clutter": 2}), model=Choice("resnet20", {"width_multiplier": 0.5}),
             folder=tmp_path / "answer", latency_budget_percent=50.0,
+            recipe={"data": {"noise": 0.2}, "optimization": {"peak_lr": 0.05}, "channels_last": False},
         ),
         decision=choose(["se", "cbam"], contrasts, 0.005), data_text="Classes: <b>, &c",
         summary=DataMeasures.of(measures), signs=[Sign("clutter", 0.08, 0.06, True, "clutter 0.080, at least 0.06")],
@@ -79,6 +80,7 @@ def test_the_command_that_the_answer_ends_with_is_one_of_train_py(answer):
     assert config.model["attention"] == "se"
     assert config.model["attention_args"] == {"identity_start": True}
     assert (config.model["width_multiplier"], config.data["clutter"]) == (0.5, 2)
+    assert (config.data["noise"], config.optimization.peak_lr, config.channels_last) == (0.2, 0.05, False)
 
 
 def test_json_reads_back_and_says_the_same(answer):

@@ -135,7 +135,7 @@ def find_signs(
 
 def _threshold_sign(name: str, value: float, threshold: float, unit: str) -> Sign:
     holds = value >= threshold
-    sentence = f"{name} {value:.3f} {unit}, {'at least' if holds else 'below'} {threshold:g}"
+    sentence = f"{name} {value:.4f} {unit}, {'at least' if holds else 'below'} {threshold:g}"
     return Sign(name, value, threshold, holds, sentence)
 
 

@@ -11,8 +11,12 @@ TARGET_SEEDS = 5
 
 MAX_SEEDS = 12
 MIN_EPOCHS = 3
+MIN_STEPS = 300
+"""Runs get at least so many optimizer steps before more seeds than the first look needs are planned: what stops in the
+middle of learning tells seeds apart more than nets."""
+
 MAX_EPOCHS = 15
-MIN_STEPS = 1500
+MAX_STEPS = 1500
 """On few images the longest run is so many optimizer steps instead of ``MAX_EPOCHS``."""
 
 SAFETY = 0.85
@@ -59,9 +63,9 @@ def plan_trials(available_s: float, pace: Pace) -> TrialPlan:
     """Choose length and number of the runs.
 
     Length comes first: a gate that needs an epoch or two to open is judged unfairly by runs that end there. With the
-    time for ``TARGET_SEEDS`` seeds runs get as long as fits, at most ``MAX_EPOCHS`` epochs (or ``MIN_STEPS`` steps,
-    where those are more); what is left over buys seeds. Where even ``MIN_EPOCHS`` do not fit so often, fewer seeds are
-    planned, but never fewer than the first look needs.
+    time for ``TARGET_SEEDS`` seeds runs get as long as fits, at most ``MAX_EPOCHS`` epochs (or ``MAX_STEPS`` steps,
+    where those are more); what is left over buys seeds. Where ``MIN_EPOCHS`` epochs and ``MIN_STEPS`` steps do not fit
+    so often, fewer seeds are planned, but never fewer than the first look needs; these have ``MIN_EPOCHS`` at least.
 
     Args:
         available_s: Seconds left of the budget.
@@ -74,10 +78,11 @@ def plan_trials(available_s: float, pace: Pace) -> TrialPlan:
     TrialPlan(epochs=29, looks=(3, 5))
     """
     usable = SAFETY * available_s
-    longest = max(MAX_EPOCHS, math.ceil(MIN_STEPS / pace.steps_per_epoch))
+    longest = max(MAX_EPOCHS, math.ceil(MAX_STEPS / pace.steps_per_epoch))
+    shortest = max(MIN_EPOCHS, math.ceil(MIN_STEPS / pace.steps_per_epoch))
     for seeds in range(TARGET_SEEDS, FIRST_LOOK - 1, -1):
         epochs = min(longest, _epochs_that_fit(usable / seeds, pace))
-        if epochs >= MIN_EPOCHS:
+        if epochs >= (MIN_EPOCHS if seeds == FIRST_LOOK else shortest):
             fitting = int(usable / pace.seed_seconds(epochs))
             return TrialPlan(epochs, plan_looks(min(MAX_SEEDS, max(seeds, fitting))))
     needed = FIRST_LOOK * pace.seed_seconds(MIN_EPOCHS) / SAFETY

@@ -1,11 +1,13 @@
 """How a recommendation is worded, the same in text and page."""
 
 import shlex
+from collections.abc import Mapping
 
 from zoo.comparison.recommendation.answer import Recommendation
 from zoo.comparison.recommendation.decision import Decision
 from zoo.comparison.recommendation.price import Price, Ratio
 from zoo.comparison.recommendation.trials import PLAIN
+from zoo.comparison.study import merge
 from zoo.serialization import format_yaml
 
 
@@ -55,9 +57,11 @@ def next_command(answer: Recommendation) -> list[str]:
     """Return the lines that say how to train what is recommended, at full length."""
     request = answer.request
     words = ["python", "train.py", "--model.name", request.model.name, "--data.name", request.data.name]
-    for section, options in (("model", request.model.options), ("data", request.data.options)):
-        for name, value in options.items():
-            words += [f"--{section}.{name}", _as_word(value)]
+    named = {"model": dict(request.model.options), "data": dict(request.data.options)}
+    for section, options in merge(dict(request.recipe), named).items():
+        given = options if isinstance(options, Mapping) else {"": options}
+        for name, value in given.items():
+            words += [f"--{section}.{name}".removesuffix("."), _as_word(value)]
     words += ["--model.attention", answer.decision.net]
     if answer.decision.net != PLAIN:
         words += ["--model.attention_args", "{identity_start: true}"]
