@@ -1,12 +1,26 @@
 """Guards, files and logs around the training steps."""
 
+import contextlib
 import errno
 import os
+import signal
 
 import pytest
 import torch
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.demos.boring_classes import BoringModel, RandomDataset
+from torch.utils.data import DataLoader
 
-from zoo.training.callbacks import AtomicCheckpointIO, SaveLastAndBest, format_epoch, write_rows
+from zoo.training.callbacks import (
+    AtomicCheckpointIO,
+    SaveLastAndBest,
+    StopOnSignal,
+    TrainingInterrupted,
+    format_epoch,
+    write_rows,
+)
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class FakeTrainer:
@@ -85,3 +99,29 @@ def test_rows_with_different_keys_share_a_table(tmp_path):
 def test_an_epoch_without_validation_prints():
     row = {"epoch": 1, "images_per_second": 10.0, "train_seconds": 2.0}
     assert format_epoch(row, None) == "epoch  1  10 images/s  2.0 s"
+
+
+@pytest.mark.filterwarnings("ignore")  # of the demonstration model and of Lightning's own code
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_signals_do_again_what_they_did_before_once_the_fit_is_over(tmp_path, interrupted):
+    """A SIGTERM during the test that follows training must end the program, not be taken for one during training."""
+
+    class Press(Callback):
+        def on_train_batch_end(self, *arguments):
+            heard.append({number: signal.getsignal(number) for number in SIGNALS})
+            if interrupted:
+                signal.raise_signal(signal.SIGTERM)
+
+    heard = []
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    stop = StopOnSignal(tmp_path / "last.ckpt")
+    options = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(
+        accelerator="cpu", max_epochs=1, limit_train_batches=2, callbacks=[Press(), stop], default_root_dir=tmp_path,
+        enable_checkpointing=False, **options,
+    )  # fmt: skip
+    with pytest.raises(TrainingInterrupted) if interrupted else contextlib.nullcontext():
+        trainer.fit(BoringModel(), train_dataloaders=DataLoader(RandomDataset(32, 4)))
+    assert len(heard) == (1 if interrupted else 2)
+    assert all(handlers[number] == stop._ask for handlers in heard for number in SIGNALS)
+    assert {number: signal.getsignal(number) for number in SIGNALS} == before

@@ -111,18 +111,16 @@ class StopOnSignal(Callback):
         self._previous: dict[signal.Signals, Any] = {}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Listen for the signals."""
+        """Remember who listens, before Lightning does."""
         del pl_module
-        if stage != "fit" or trainer.world_size > 1:
-            return
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._previous[number] = signal.signal(number, self._ask)
+        if stage == "fit" and trainer.world_size == 1:
+            self._previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Listen again: Lightning has put its own handler of SIGTERM in place."""
-        del pl_module
-        if trainer.world_size == 1:
-            signal.signal(signal.SIGTERM, self._ask)
+        """Listen, now that Lightning has noted the handlers that it will put back when it ends."""
+        del trainer, pl_module
+        for number in self._previous:
+            signal.signal(number, self._ask)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         del number, frame
