@@ -139,6 +139,7 @@ def test_an_interruption_tells_how_to_go_on(study, monkeypatch, capsys):
         (["tiny.yaml", "--dry-run", "--engine", "ray"], "--engine has no effect with --dry-run"),
         (["tiny.yaml", "--dry-run", "--cost-rounds", "2"], "--cost-rounds has no effect with --dry-run"),
         (["tiny.yaml", "--output", "x.csv"], "--output x.csv must end in .parquet"),
+        (["tiny.yaml", "--reuse", "none.parquet"], "results file none.parquet does not exist"),
         (["none.yaml"], "study file none.yaml does not exist"),
         (["x.parquet", "--jobs", "2"], "--jobs has no effect beside x.parquet"),
         (["x.parquet"], "results file x.parquet does not exist"),
@@ -221,3 +222,11 @@ def test_a_study_begun_by_hand_and_killed_in_the_middle_does_only_what_is_missin
     assert results.runs["attention"].tolist() == ["none", "se"]
     assert results.epochs.groupby("cell").size().tolist() == [40, 40]
     assert (study.parent / "report" / "report.html").exists()
+
+    again = ["--folder", str(study.parents[3] / "elsewhere"), "--reuse", str(study.parent / "tiny.parquet")]
+    assert main(["compare", "tiny.yaml", *again, "--cost-rounds", "0"]) == 0
+    error = capsys.readouterr().err
+    assert "tiny.parquet: 2 of its 2 runs count as done" in error
+    assert "Study tiny: 2 runs, 2 finished, 0 to go on with" in error
+    again = read_results(study.parents[3] / "elsewhere" / "tiny.parquet")
+    assert again.runs["selected_top1"].tolist() == results.runs["selected_top1"].tolist()

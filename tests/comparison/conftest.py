@@ -1,5 +1,6 @@
 """Made-up studies: seeded answers of nets whose true accuracy is known."""
 
+import csv
 import json
 
 import numpy as np
@@ -74,3 +75,36 @@ def make_results():
         )
 
     return make
+
+
+@pytest.fixture
+def finish():
+    """Return a function that fills the folder of a planned run."""
+
+    def finish(plan, predictions, class_names, labels, code_digest="c", data_digest="d"):
+        """Leave behind what a run of three epochs leaves."""
+        plan.folder.mkdir(parents=True)
+        (plan.folder / "config.yaml").write_text(plan.config.to_yaml())
+        top1 = float(np.mean(predictions == labels))
+        epoch = {"epoch": 2, "top1": top1, "nll": 0.7, "ece": 0.03}
+        result = {
+            "selected_epoch": epoch,
+            "last_epoch": {**epoch, "epoch": 3, "top1": top1 / 2},
+            "validation": {"1": 0.2, "2": 0.6, "3": 0.5},
+            "cost": {"parameters": 5, "macs": 6, "train_seconds": 7.5, "train_images_per_second": 8.5},
+            "precision": "32-true",
+            "hardware": {"processor": "x"},
+            "versions": {"torch": "2"},
+            "commit": {"id": "abc", "dirty": True},
+            "code_digest": code_digest,
+            "data_digest": data_digest,
+            "command": f"python -m zoo.training --config {plan.config_file}",
+        }
+        (plan.folder / "result.json").write_text(json.dumps(result))
+        with (plan.folder / "test_predictions.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["image", "label", "prediction"])
+            writer.writerows(["x", class_names[a], class_names[b]] for a, b in zip(labels, predictions, strict=True))
+        (plan.folder / "metrics.csv").write_text("epoch,train_loss,val_top1\n1,2.0,0.2\n2,1.5,\n")
+
+    return finish

@@ -1,6 +1,3 @@
-import csv
-import json
-
 import numpy as np
 import pytest
 
@@ -16,34 +13,7 @@ def make_study(data="cluttered_digits", seeds=(0, 1)):
     return Study("toy", parse_choices("resnet20"), parse_choices("none,se"), parse_choices(data), seeds, TINY)
 
 
-def finish(plan, predictions, class_names, labels):
-    """Leave behind what a run of three epochs leaves."""
-    plan.folder.mkdir(parents=True)
-    (plan.folder / "config.yaml").write_text(plan.config.to_yaml())
-    top1 = float(np.mean(predictions == labels))
-    epoch = {"epoch": 2, "top1": top1, "nll": 0.7, "ece": 0.03}
-    result = {
-        "selected_epoch": epoch,
-        "last_epoch": {**epoch, "epoch": 3, "top1": top1 / 2},
-        "validation": {"1": 0.2, "2": 0.6, "3": 0.5},
-        "cost": {"parameters": 5, "macs": 6, "train_seconds": 7.5, "train_images_per_second": 8.5},
-        "precision": "32-true",
-        "hardware": {"processor": "x"},
-        "versions": {"torch": "2"},
-        "commit": {"id": "abc", "dirty": True},
-        "code_digest": "c",
-        "data_digest": "d",
-        "command": f"python -m zoo.training --config {plan.config_file}",
-    }
-    (plan.folder / "result.json").write_text(json.dumps(result))
-    with (plan.folder / "test_predictions.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["image", "label", "prediction"])
-        writer.writerows(["x", class_names[a], class_names[b]] for a, b in zip(labels, predictions, strict=True))
-    (plan.folder / "metrics.csv").write_text("epoch,train_loss,val_top1\n1,2.0,0.2\n2,1.5,\n")
-
-
-def test_finished_runs_become_rows_with_each_answer_and_each_epoch(tmp_path):
+def test_finished_runs_become_rows_with_each_answer_and_each_epoch(finish, tmp_path):
     plans = make_study().plans(tmp_path / "runs")
     data = read_data(plans)
     assert len(data.labels) == 10
@@ -70,7 +40,7 @@ def test_a_study_of_which_nothing_is_finished_has_no_results(tmp_path):
         collect("toy", plans, read_data(plans))
 
 
-def test_an_answer_that_is_no_class_is_refused(tmp_path):
+def test_an_answer_that_is_no_class_is_refused(finish, tmp_path):
     plans = make_study().plans(tmp_path)
     data = read_data(plans)
     names = ["zero", *data.class_names[1:]]

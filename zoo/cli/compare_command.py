@@ -26,7 +26,7 @@ TAKES_RUN_OPTIONS = True
 RESULTS_SUFFIX = ".parquet"
 INTERRUPTED = 130
 GRID = ("models", "attention", "data", "seeds", "name", "config", "run_options")
-RUNNING = ("engine", "jobs", "threads", "folder", "output", "cost_rounds", "dry_run", "weights_dir")
+RUNNING = ("engine", "jobs", "threads", "folder", "output", "cost_rounds", "dry_run", "weights_dir", "reuse")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--folder", help="of the runs and the report, runs/studies/NAME by default")
     running.add_argument("--output", metavar="FILE", help="the results file, NAME.parquet in the folder by default")
     running.add_argument(
+        "--reuse",
+        metavar="FILE",
+        help="results of a part of the study, whose runs count as done where config, code and data are the same",
+    )
+    running.add_argument(
         "--cost-rounds",
         type=int,
         metavar="N",
@@ -60,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--weights-dir",
         metavar="DIR",
-        help="receives weights and card of each net's best seed on held-out images",
+        help="receives weights and card of each net's best seed on held-out images, of the runs in the folder",
     )
     running.add_argument("--dry-run", action="store_true", help="print a shell command per missing run, and stop")
 
@@ -125,17 +130,20 @@ def run_study(study: "Study", plans: "list[RunPlan]", folder: Path, arguments: a
     """Do what is missing of a study, write its results, and report them."""
     from zoo.comparison.collection import collect, read_data
     from zoo.comparison.results import write_results
+    from zoo.comparison.reuse import has_row
 
     check_running(arguments)
     data = read_data(plans)
-    missing = announce(study, plans, data)
+    earlier = read_reusable(plans, data, arguments.reuse)
+    here = plans if earlier is None else [plan for plan in plans if not has_row(earlier, plan)]
+    missing = announce(study, here, data, len(plans) - len(here))
     if arguments.dry_run:
         return print_commands(missing, arguments.threads)
-    failed = carry_out(plans, missing, arguments) if missing else []
+    failed = carry_out(here, missing, arguments) if missing else []
     reached = [plan for plan in plans if plan not in failed]
     if not reached:
         return 1
-    results = collect(study.name, reached, data, measure(plans, data, folder, arguments))
+    results = collect(study.name, reached, data, measure(plans, data, folder, arguments), earlier)
     output = Path(arguments.output or folder / f"{study.name}{RESULTS_SUFFIX}")
     write_results(results, output)
     print(f"Results: {output}")
@@ -167,8 +175,22 @@ def check_running(arguments: argparse.Namespace) -> None:
         )
 
 
-def announce(study: "Study", plans: "list[RunPlan]", data: "StudyData") -> "list[RunPlan]":
-    """Say what stands and what is left to do, and return the latter."""
+def read_reusable(plans: "list[RunPlan]", data: "StudyData", file: str | None) -> "StudyResults | None":
+    """Read the rows of a results file that stand for runs of the study, and say how many there are."""
+    from zoo.comparison.results import read_results
+    from zoo.comparison.reuse import select_reusable
+    from zoo.provenance import code_digest
+
+    if file is None:
+        return None
+    results = read_results(file)
+    earlier = select_reusable(results, plans, data, code_digest())
+    sys.stderr.write(f"{file}: {len(earlier.runs)} of its {len(results.runs)} runs count as done\n")
+    return earlier
+
+
+def announce(study: "Study", plans: "list[RunPlan]", data: "StudyData", num_reused: int) -> "list[RunPlan]":
+    """Say what stands and what is left to do, and return the latter; ``num_reused`` runs are none of the plans."""
     from zoo.comparison.runs import Digests, assess
     from zoo.provenance import code_digest
 
@@ -177,7 +199,8 @@ def announce(study: "Study", plans: "list[RunPlan]", data: "StudyData") -> "list
     finished, unfinished = (
         sum(standing.status == status for _, standing in standings) for status in ("finished", "unfinished")
     )
-    sys.stderr.write(f"Study {study.name}: {len(plans)} runs, {finished} finished, {unfinished} to go on with\n")
+    finished, total = finished + num_reused, len(plans) + num_reused
+    sys.stderr.write(f"Study {study.name}: {total} runs, {finished} finished, {unfinished} to go on with\n")
     for plan, standing in standings:
         if standing.status == "different":
             sys.stderr.write(f"{plan.label}: {plan.folder} is not reused and will be moved aside: {standing.reason}\n")

@@ -73,24 +73,55 @@ def read_data(plans: Sequence[RunPlan]) -> StudyData:
     return StudyData(known[1], known[2], digests, shapes)
 
 
-def collect(name: str, plans: Sequence[RunPlan], data: StudyData, cost: pd.DataFrame | None = None) -> StudyResults:
-    """Read the runs that are finished.
+def collect(
+    name: str,
+    plans: Sequence[RunPlan],
+    data: StudyData,
+    cost: pd.DataFrame | None = None,
+    earlier: StudyResults | None = None,
+) -> StudyResults:
+    """Read the runs that are finished, in the order of the plans.
+
+    Args:
+        name: Of the study.
+        plans: Its runs; those of which ``earlier`` has no row and whose folder holds no finished run are left out.
+        data: Of the runs.
+        cost: A row per cell; ``None`` where it was not measured.
+        earlier: Results whose rows stand for runs of the plans; see :mod:`zoo.comparison.reuse`.
 
     Raises:
-        ValueError: None is, or a folder's files contradict each other.
+        ValueError: None is finished, or a folder's files contradict each other.
     """
-    finished = [plan for plan in plans if plan.run.is_finished]
-    if not finished:
+    rows, epochs = [], []
+    for plan in plans:
+        if (known := _find_row(plan, earlier)) is not None:
+            row, run_epochs = known
+        elif plan.run.is_finished:
+            row, run_epochs = read_run(plan, data.class_names)
+        else:
+            continue
+        rows.append(row)
+        epochs.extend(run_epochs)
+    if not rows:
         raise ValueError(f"no run of study {name!r} is finished")
-    rows, epochs = zip(*(read_run(plan, data.class_names) for plan in finished), strict=True)
     return StudyResults(
         name=name,
         class_names=data.class_names,
         labels=data.labels.astype(prediction_dtype(len(data.class_names))),
-        runs=pd.DataFrame(list(rows), columns=[*RUN_TYPES, "predictions"]),
+        runs=pd.DataFrame(rows, columns=[*RUN_TYPES, "predictions"]),
         cost=empty_cost() if cost is None else cost,
-        epochs=pd.DataFrame([row for run in epochs for row in run], columns=["cell", "seed", *EPOCH_TYPES]),
+        epochs=pd.DataFrame(epochs, columns=["cell", "seed", *EPOCH_TYPES]),
     )
+
+
+def _find_row(plan: RunPlan, earlier: StudyResults | None) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+    if earlier is None or plan.cell is None:
+        return None
+    runs, epochs = (
+        frame[(frame["cell"] == plan.cell.title) & (frame["seed"] == plan.config.seed)]
+        for frame in (earlier.runs, earlier.epochs)
+    )
+    return None if runs.empty else (runs.iloc[0].to_dict(), epochs.to_dict("records"))
 
 
 def read_run(plan: RunPlan, class_names: tuple[str, ...]) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -141,7 +141,7 @@ def assess(plan: RunPlan, digests: Digests) -> Standing:
         return Standing("new")
     if not run.config.is_file():
         return Standing("different", "it holds no run")
-    difference = _config_difference(_read_config(run.config), plan.config.to_dict())
+    difference = config_difference(_read_config(run.config), plan.config.to_dict())
     if difference:
         return Standing("different", difference)
     source = run.result if run.is_finished else plan.beside("json")
@@ -188,7 +188,7 @@ def placeless(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, **_PLACES, "data": without_root(config["data"])}
 
 
-def _config_difference(present: Any, planned: Mapping[str, Any]) -> str:
+def config_difference(present: Any, planned: Mapping[str, Any]) -> str:
     """Name the options in which two configs differ, apart from places."""
     if not isinstance(present, dict) or not isinstance(present.get("data"), dict):
         return "its config is damaged"
