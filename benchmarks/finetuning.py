@@ -10,22 +10,18 @@ import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
+from lightning.pytorch import seed_everything
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from torch import nn
 
 import zoo
+from benchmarks.accuracy_by_epoch import AccuracyByEpoch
 from benchmarks.documents import fill_section, format_table
 from benchmarks.measurements import append_rows, describe_run
 from zoo.config import RunConfig, parse_run_config
-from zoo.data.data_module import ImageDataModule
-from zoo.evaluation.accuracy import compute_metrics
-from zoo.evaluation.predictions import predict_dataset
 from zoo.serialization import write_atomically
 from zoo.training.callbacks import TrainingInterrupted
 from zoo.training.image_classifier import ImageClassifier
@@ -59,47 +55,6 @@ ARMS = (Arm(None), Arm("se", True), Arm("se", False), Arm("cbam", True), Arm("cb
 COLOURS = {"plain": "black", "se": "tab:blue", "cbam": "tab:orange"}
 
 
-class TestAfterEpochs(Callback):
-    """Tests the network after chosen epochs, in float32; 0 stands for before the first step.
-
-    Nothing is chosen by what it finds, so the test set may be used each time. What it found is part of the checkpoint.
-
-    Args:
-        data: The data.
-        epochs: Numbers of completed epochs.
-    """
-
-    def __init__(self, data: ImageDataModule, epochs: Sequence[int]) -> None:
-        self.data = data
-        self.epochs = epochs
-        self.top1: dict[int, float] = {}
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Test the network as it is before the first step."""
-        if trainer.global_step == 0:
-            self._test(0, pl_module)
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Test the network after an epoch."""
-        self._test(trainer.current_epoch + 1, pl_module)
-
-    def _test(self, epoch: int, pl_module: LightningModule) -> None:
-        if epoch in self.epochs and epoch not in self.top1:
-            assert isinstance(pl_module.model, nn.Module)
-            prepare = partial(self.data.prepare_batch, training=False)
-            loader = self.data.create_loader("test")
-            predictions = predict_dataset(pl_module.model, loader, prepare, device=pl_module.device)
-            self.top1[epoch] = compute_metrics(predictions, self.data.class_names)["top1"]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what was found so far."""
-        return {"top1": dict(self.top1)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what was found before the run was interrupted."""
-        self.top1 = dict(state_dict["top1"])
-
-
 def finetune(arm: Arm, seed: int, options: argparse.Namespace) -> dict[int, float]:
     """Fine-tune once, or take up where that was interrupted, and return the test accuracy after each chosen epoch."""
     run = RunFolder(options.output_dir / arm.folder / f"seed{seed}")
@@ -114,7 +69,7 @@ def finetune(arm: Arm, seed: int, options: argparse.Namespace) -> dict[int, floa
     if not run.config.exists():
         start_run(config)
     trainer = create_trainer(config, run)
-    tests = TestAfterEpochs(data, options.epochs)
+    tests = AccuracyByEpoch(data, options.epochs)
     trainer.callbacks.insert(0, tests)  # before the checkpoint of the epoch is written
     trainer.fit(system, datamodule=data, ckpt_path=run.checkpoint, weights_only=True)
     return tests.top1
@@ -125,6 +80,7 @@ def create_config(arm: Arm, seed: int, folder: Path, options: argparse.Namespace
     arguments = ["--config", str(options.config), "--seed", str(seed), "--run_dir", str(folder)]
     arguments += ["--trainer.max_epochs", str(max(options.epochs)), "--trainer.enable_progress_bar", "false"]
     arguments += ["--optimization.peak_lr", str(PEAK_LR), "--optimization.warmup_epochs", "0"]
+    arguments += ["--compile", str(options.compile).lower()]
     if arm.attention is not None:
         start = json.dumps({"identity_start": arm.identity_start})
         arguments += ["--model.attention", arm.attention, "--model.attention_args", start]
@@ -139,7 +95,7 @@ def run_missing(options: argparse.Namespace) -> None:
             if record.exists():
                 continue
             top1 = finetune(arm, seed, options)
-            run = describe_run(weights=Path(options.weights).stem, seed=seed, peak_lr=PEAK_LR)
+            run = describe_run(weights=Path(options.weights).stem, seed=seed, peak_lr=PEAK_LR, compiled=options.compile)
             rows = [{**run, "arm": str(arm), "epoch": epoch, "top1": f"{top1[epoch]:.4f}"} for epoch in options.epochs]
             append_rows(options.output, rows)
             write_atomically(record, json.dumps(top1) + "\n")
@@ -237,6 +193,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--output_dir", type=Path, default=Path("runs/finetuning"), help="folders of the runs")
     parser.add_argument("--output", type=Path, default=RESULTS, help="CSV file that receives the rows")
     parser.add_argument("--document", type=Path, default=DOCUMENT, help="document that receives the table")
+    parser.add_argument("--compile", action="store_true", help="train compiled, which is faster; tests stay eager")
     parser.add_argument("--write_docs", action="store_true", help="train nothing; write table and picture")
     return parser.parse_args(arguments)
 

@@ -1,11 +1,13 @@
 """What docs/choosing.md says in figures: claims held against studies, measures against the truth, answers given."""
 
 import csv
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 
 from study_tables import read_studies
 
+from zoo.comparison.statistics import paired_difference
 from zoo.comparison.summary import CellSummary
 from zoo.comparison.tables import markdown_table, points
 
@@ -71,6 +73,25 @@ def answers_table() -> str:
     return f"{markdown_table(header, body)}\n\n{_origin(rows[-1])}"
 
 
+def fresh_start_table() -> str:
+    """Return what each part of a fresh CBAM costs, out of the runs of ``benchmarks/fresh_start.py``."""
+    newest = {(row["arm"], row["seed"]): row for row in _read("fresh_start.csv")}
+    if not newest:
+        return NOT_YET
+    body = []
+    for arm in dict.fromkeys(arm for arm, _ in newest):
+        rows = {seed: row for (name, seed), row in newest.items() if name == arm}
+        paired = [float(rows[seed]["top1"]) - float(newest["plain", seed]["top1"]) for seed in rows]
+        difference = "-" if arm == "plain" else points(paired_difference(paired))
+        top1, loss = (statistics.fmean(float(row[name]) for row in rows.values()) for name in ("top1", "train_loss"))
+        body.append([next(iter(rows.values()))["meaning"], f"{100 * top1:.2f}", difference, f"{loss:.3f}"])
+    header = ("at the places of the gates", "test top-1 %", "minus plain, points", "training loss")
+    last = list(newest.values())[-1]
+    seeds = ", ".join(sorted({seed for _, seed in newest}, key=int))
+    origin = f"{last['data']}, after the last epoch, seeds {seeds}; 95 % t intervals paired by seed. {_origin(last)}"
+    return f"{markdown_table(header, body)}\n\n{origin}"
+
+
 def _interval(row: dict[str, str]) -> str:
     mean, low, high = (100 * float(row[name]) for name in ("mean", "low", "high"))
     return f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"
@@ -99,7 +120,7 @@ def _origin(row: dict[str, str]) -> str:
 def tables() -> dict[str, Callable[[], str]]:
     """Return every block of the page by name."""
     claims: dict[str, Callable[[], str]] = {f"claim {name}": _claim(name) for name in CLAIMS}
-    return {**claims, "measures": measures_table, "answers": answers_table}
+    return {**claims, "measures": measures_table, "answers": answers_table, "fresh start": fresh_start_table}
 
 
 def _claim(name: str) -> Callable[[], str]:
