@@ -12,7 +12,7 @@ from zoo.comparison.tables import EXPLANATION, HEADER, format_csv, format_markdo
 from zoo.serialization import write_atomically
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1b1b1b; background: #fff; margin: 0 auto; max-width: 78rem;
+body { font: 16px/1.5 system-ui, sans-serif; color: #1b1b1b; background: #fff; margin: 0 auto; max-width: 112rem;
   padding: 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 .wide { overflow-x: auto; }

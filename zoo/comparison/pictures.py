@@ -21,7 +21,8 @@ from zoo.serialization import write_atomically
 
 MAX_CLASSES_SHOWN = 20
 _MARKERS = "osD^vP*X"
-_COLUMNS = 3
+_MAX_COLUMNS = 3
+_LEGEND_INCHES = 3.2  # of a line with the title of a net
 
 
 def draw_pictures(results: StudyResults, summary: Summary, folder: Path) -> dict[str, Path]:
@@ -227,8 +228,8 @@ def _styles(cells: Sequence[CellSummary]) -> dict[tuple[str, str], dict[str, Any
 
 
 def _panels(titles: Sequence[str], width: float, height: float) -> tuple[Figure, dict[str, Axes]]:
-    columns = min(_COLUMNS, len(titles))
-    rows = math.ceil(len(titles) / columns)
+    rows = math.ceil(len(titles) / _MAX_COLUMNS)
+    columns = math.ceil(len(titles) / rows)
     figure = Figure(figsize=(max(width * columns, 6.4), height * rows + 0.8), layout="constrained")
     grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
     panels = dict(zip(titles, grid, strict=False))
@@ -249,9 +250,8 @@ def _legend_below(figure: Figure, panels: Iterable[Axes]) -> None:
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             labelled.setdefault(label, handle)
-    figure.legend(
-        list(labelled.values()), list(labelled), loc="outside lower center", ncols=min(4, len(labelled)), fontsize=8
-    )
+    columns = max(1, int(figure.get_figwidth() / _LEGEND_INCHES))
+    figure.legend(list(labelled.values()), list(labelled), loc="outside lower center", ncols=columns, fontsize=8)
 
 
 def _heat_map(axes: Axes, values: npt.NDArray[Any], columns: list[str], rows: list[str], text: str) -> None:
