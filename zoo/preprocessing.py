@@ -111,11 +111,11 @@ class Preprocessing:
         else:
             opened = image
         opened = convert_colours(opened, self.channels, self.background)
-        opened = resize_box(opened, self._box(opened), self.height, self.width, self.interpolation)
+        opened = resize_box(opened, self.kept_box(opened), self.height, self.width, self.interpolation)
         return transforms.pil_to_tensor(opened)
 
-    def _box(self, image: Image.Image) -> tuple[float, float, float, float]:
-        """The part of the image that is kept, in its own pixels: (left, top, right, bottom).
+    def kept_box(self, image: Image.Image) -> tuple[float, float, float, float]:
+        """Return the part of the image that the net sees, in the image's own pixels: (left, top, right, bottom).
 
         Scaling only this part gives the pixels of scaling all and cropping, and a 40000 x 1 image costs no gigabytes.
         """
