@@ -1,0 +1,1 @@
+"""Sheets and pages of explanations; the only part of the room that draws."""

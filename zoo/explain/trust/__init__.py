@@ -1,0 +1,1 @@
+"""How far a picture of what a network looks at can be trusted."""
