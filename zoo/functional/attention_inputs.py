@@ -62,6 +62,20 @@ def prepare_inputs(
     return AttentionInputs(query, key, value, bias, visibility, query.shape[-1] ** -0.5 if scale is None else scale)
 
 
+def check_heads_asked_for(heads: Sequence[int] | None, num_heads: int) -> list[int]:
+    """Return the numbers of the heads whose weights are wanted; ``None`` stands for all.
+
+    Raises:
+        ValueError: There is none, or one that does not exist.
+    """
+    if heads is None:
+        return list(range(num_heads))
+    wrong = [head for head in heads if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < num_heads]
+    if wrong or not heads:
+        raise ValueError(f"heads ({list(heads)!r}) must be one or more numbers from 0 to {num_heads - 1}")
+    return list(heads)
+
+
 def to_common_dtype(*tensors: Tensor) -> Sequence[Tensor]:
     """Bring tensors to the dtype of autocast where it is on, else to the widest of theirs; float64 stays."""
     dtype = tensors[0].dtype

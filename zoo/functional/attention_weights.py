@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from zoo.functional.attention_inputs import prepare_inputs, without_autocast
+from zoo.functional.attention_inputs import check_heads_asked_for, prepare_inputs, without_autocast
 from zoo.functional.masks import Alignment
 from zoo.functional.reference import reference_log_sum_exp
 from zoo.functional.scores import scaled_dot_scores
@@ -61,7 +61,7 @@ def attention_weights(
             f"log_sum_exp has shape {tuple(log_sum_exp.shape)}, but must be (batch, heads, query_tokens) "
             f"{tuple(query.shape[:3])}"
         )
-    chosen = _check_heads(heads, query.shape[1])
+    chosen = check_heads_asked_for(heads, query.shape[1])
     with torch.no_grad(), without_autocast(query):
         dtype = softmax_dtype(inputs.query.dtype)
         query, key = (tensor[:, chosen].to(dtype) for tensor in (inputs.query, inputs.key))
@@ -78,12 +78,3 @@ def attention_weights(
         visible = clean.visibility.dense() & ~clean.blind[..., None]
         weights = (scores - sums[..., None]).masked_fill(~visible, -torch.inf).exp()
         return clean.finish(weights)
-
-
-def _check_heads(heads: Sequence[int] | None, num_heads: int) -> list[int]:
-    if heads is None:
-        return list(range(num_heads))
-    wrong = [head for head in heads if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < num_heads]
-    if wrong or not heads:
-        raise ValueError(f"heads ({list(heads)!r}) must be one or more numbers from 0 to {num_heads - 1}")
-    return list(heads)

@@ -1,10 +1,12 @@
 """Attention without a softmax, in time and memory linear in the tokens."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from zoo.functional.attention_inputs import prepare_inputs, without_autocast
+from zoo.functional.attention_inputs import check_heads_asked_for, prepare_inputs, without_autocast
 from zoo.functional.shielding import shield
 from zoo.functional.softmax import softmax_dtype
 from zoo.functional.validation import check_positive_int
@@ -78,6 +80,30 @@ def linear_attention(
         # Features underflow to 0 far below 0; nothing is then known of the order of the weights.
         output = sums[..., :-1] / total.masked_fill(total == 0, 1)
         return clean.finish(output).to(inputs.query.dtype)
+
+
+def linear_attention_weights(
+    query: Tensor,
+    key: Tensor,
+    *,
+    heads: Sequence[int] | None = None,
+    key_mask: Tensor | None = None,
+    is_causal: bool = False,
+) -> Tensor:
+    """Return the weights ``w_ij / sum_j w_ij`` that :func:`linear_attention` never computes, for the heads asked for.
+
+    Returns:
+        (batch, len(heads), query_tokens, key_tokens) in float32, float64 for float64; without gradient
+
+    >>> linear_attention_weights(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4), is_causal=True).tolist()
+    [[[[1.0, 0.0], [0.5, 0.5]]]]
+    """
+    chosen = check_heads_asked_for(heads, query.shape[1])
+    with torch.no_grad():
+        dtype = softmax_dtype(query.dtype)
+        identity = torch.eye(key.shape[2], dtype=dtype, device=key.device).expand(*key.shape[:2], -1, -1)
+        weights = linear_attention(query.to(dtype), key.to(dtype), identity, key_mask=key_mask, is_causal=is_causal)
+        return weights[:, chosen]
 
 
 def _causal_sums(query: Tensor, key: Tensor, value: Tensor, block_size: int) -> Tensor:

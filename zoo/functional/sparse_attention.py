@@ -1,6 +1,7 @@
 """Sparse attention of one sequence to itself: a window, dilated or not, global tokens, random blocks of keys."""
 
 from functools import partial
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -10,6 +11,17 @@ from zoo.functional.attention_inputs import prepare_inputs
 from zoo.functional.block_sparse import block_sparse_attention, local_pattern
 from zoo.functional.masks import dilated_mask, global_mask, random_mask, unite_masks
 from zoo.functional.validation import check_count, check_positive_int
+
+
+class SparsePattern(TypedDict):
+    """Who looks at whom; see :func:`sparse_attention`."""
+
+    window: int
+    dilation: int
+    num_global: int
+    num_random: int
+    block_size: int
+    seed: int
 
 
 def sparse_attention(
@@ -52,7 +64,14 @@ def sparse_attention(
     Raises:
         ValueError: A shape or option is not as described.
     """
-    _check_pattern(window, dilation, num_global, num_random, block_size)
+    check_pattern(
+        window=window,
+        dilation=dilation,
+        num_global=num_global,
+        num_random=num_random,
+        block_size=block_size,
+        seed=seed,
+    )
     if not query.shape[2:3] == key.shape[2:3]:
         raise ValueError(f"a sparse pattern needs as many keys {tuple(key.shape)} as queries {tuple(query.shape)}")
     if key_mask is not None and key_mask.ndim == 4 and key_mask.shape[2] != 1:
@@ -64,9 +83,8 @@ def sparse_attention(
     attend = partial(attention, dropout_p=dropout_p, backend=backend)
     num_tokens = query.shape[2]
     num_global = min(num_global, num_tokens)
-    everything = attend(query[:, :, :num_global], key, value, mask=key_mask)
     if num_global == num_tokens:
-        return everything
+        return attend(query, key, value, mask=key_mask)
     pattern = local_pattern(
         num_tokens,
         window=window,
@@ -85,7 +103,10 @@ def sparse_attention(
         key_mask=key_mask,
         attend=lambda query, key, value, mask: attend(query, key, value, mask=mask),
     )
-    return torch.cat([everything, output[:, :, num_global:]], 2) if num_global else output
+    if num_global == 0:
+        return output
+    everything = attend(query[:, :, :num_global], key, value, mask=key_mask)
+    return torch.cat([everything, output[:, :, num_global:]], 2)
 
 
 def sparse_mask(
@@ -107,7 +128,14 @@ def sparse_mask(
     >>> sparse_mask(4, window=0, num_global=1)[0, 0].int().tolist()
     [[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1]]
     """
-    _check_pattern(window, dilation, num_global, num_random, block_size)
+    check_pattern(
+        window=window,
+        dilation=dilation,
+        num_global=num_global,
+        num_random=num_random,
+        block_size=block_size,
+        seed=seed,
+    )
     return unite_masks(
         dilated_mask(num_tokens, window=window, dilation=dilation, device=device),
         global_mask(num_tokens, num_global=num_global, device=device),
@@ -115,11 +143,33 @@ def sparse_mask(
     )
 
 
-def _check_pattern(window: int, dilation: int, num_global: int, num_random: int, block_size: int) -> None:
+def check_pattern(
+    *,
+    window: int,
+    dilation: int = 1,
+    num_global: int = 0,
+    num_random: int = 0,
+    block_size: int = 64,
+    seed: int = 0,
+) -> SparsePattern:
+    """Return the options of :func:`sparse_attention` that say who looks at whom, as they are when each is in its range.
+
+    Raises:
+        ValueError: One is not.
+    """
     check_count("window", window)
     check_positive_int("dilation", dilation)
     check_count("num_global", num_global)
     check_count("num_random", num_random)
     check_positive_int("block_size", block_size)
+    check_count("seed", seed)
     if num_random and dilation > 1:
         raise ValueError(f"num_random ({num_random}) goes with dilation 1, not {dilation}")
+    return SparsePattern(
+        window=window,
+        dilation=dilation,
+        num_global=num_global,
+        num_random=num_random,
+        block_size=block_size,
+        seed=seed,
+    )

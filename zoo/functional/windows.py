@@ -72,18 +72,20 @@ class WindowPartition:
         (top, left), (high, wide) = self._before, self.grid_size
         return grid[:, :, top : top + high, left : left + wide].flatten(2, 3)
 
-    def mask(self, key_mask: Tensor | None, device: torch.device) -> Tensor | None:
+    def mask(self, key_mask: Tensor | None, batch: int, device: torch.device) -> Tensor | None:
         """Tell which tokens of each window may be looked at; ``None`` for all.
 
         Args:
             key_mask: Boolean (batch, 1, 1, tokens), or ``None``.
+            batch: Number of samples.
             device: Where the mask is made.
 
         Returns:
-            (batch * windows or windows, 1, 1, window_tokens), or ``None``
+            (batch * windows, 1, 1, window_tokens), or ``None``
         """
         if key_mask is None and self.is_exact:
             return None
         if key_mask is None:
-            key_mask = torch.ones(1, 1, 1, self.grid_size[0] * self.grid_size[1], dtype=torch.bool, device=device)
+            tokens = self.grid_size[0] * self.grid_size[1]
+            key_mask = torch.ones(batch, 1, 1, tokens, dtype=torch.bool, device=device)
         return self.split(key_mask.mT).mT
