@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo import factory
-from zoo.factory import create_attention, list_attention, list_models
+from zoo.factory import (
+    create_attention,
+    create_token_attention,
+    list_attention,
+    list_models,
+    list_token_attention,
+)
 
 if TYPE_CHECKING:
     from zoo.data import create_data, list_data
@@ -34,11 +40,13 @@ __all__ = [
     "create_attention",
     "create_data",
     "create_model",
+    "create_token_attention",
     "freeze_backbone",
     "insert_attention",
     "list_attention",
     "list_data",
     "list_models",
+    "list_token_attention",
     "list_weights",
     "load_pretrained",
     "remove_attention",

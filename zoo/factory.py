@@ -10,7 +10,7 @@ from torch import nn
 from zoo.functional.validation import check_positive_int
 from zoo.layers.attention_slots import AttentionFactory
 from zoo.models.backbone import Backbone
-from zoo.registry import ATTENTION, MODELS, suggest
+from zoo.registry import ATTENTION, MODELS, TOKEN_ATTENTION, suggest
 
 _ATTENTION_OPTIONS = ("attention", "attention_args", "attention_stages")
 
@@ -18,6 +18,11 @@ _ATTENTION_OPTIONS = ("attention", "attention_args", "attention_stages")
 def list_attention() -> list[str]:
     """Return the names of all attention mechanisms for feature maps, sorted."""
     return list(ATTENTION)
+
+
+def list_token_attention() -> list[str]:
+    """Return the names of all attention mechanisms for tokens, sorted."""
+    return list(TOKEN_ATTENTION)
 
 
 def list_models() -> list[str]:
@@ -47,6 +52,30 @@ def create_attention(name: str, channels: int, **attention_args: Any) -> nn.Modu
     mechanism = ATTENTION[name]
     options = _resolve_options(f"attention {name!r}", mechanism, attention_args)
     return mechanism(check_positive_int("channels", channels), **options)
+
+
+def create_token_attention(name: str, embed_dim: int, **attention_args: Any) -> nn.Module:
+    """Create the attention ``name`` for tokens of ``embed_dim`` numbers.
+
+    Args:
+        name: A name out of :func:`list_token_attention`.
+        embed_dim: Width of the tokens, at least 1.
+        attention_args: Options of the mechanism, ``num_heads`` among them; see its class.
+
+    Raises:
+        ValueError: The name, an option or its value is not known to the mechanism.
+
+    >>> import torch
+    >>> create_token_attention("multi_head", 192, num_heads=3)(torch.zeros(2, 65, 192)).shape
+    torch.Size([2, 65, 192])
+    >>> create_token_attention("multi_head", 192)
+    Traceback (most recent call last):
+    ...
+    ValueError: token attention 'multi_head' needs the option 'num_heads'
+    """
+    mechanism = TOKEN_ATTENTION[name]
+    options = _resolve_options(f"token attention {name!r}", mechanism, attention_args)
+    return mechanism(check_positive_int("embed_dim", embed_dim), **options)
 
 
 def create_model(

@@ -97,5 +97,6 @@ def _origin(entry: Callable[..., Any]) -> tuple[str, str]:
 
 
 ATTENTION = Registry("attention", "zoo.attention.feature_map")
+TOKEN_ATTENTION = Registry("token attention", "zoo.attention.token")
 MODELS = Registry("model", "zoo.models")
 DATASETS = Registry("data set", "zoo.data")
