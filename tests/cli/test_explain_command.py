@@ -58,7 +58,7 @@ def test_unreadable_images_are_named_and_the_others_explained(capsys, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--class", "77"], "--class '77' is no class of the weights."),
+        (["--class", "77"], "'77' is no class of gated.digits."),
         (["--methods", "gradcam"], "unknown method 'gradcam'. Did you mean 'grad_cam'?"),
         (["--methods", "attention_rollout"], "'attention_rollout' does not suit the model"),
         (["--methods", "grad_cam"], "add it to methods (grad_cam) or go without"),
@@ -70,3 +70,27 @@ def test_a_mistake_is_one_line_and_status_2(capsys, tmp_path, weights, images, w
     assert output == ""
     assert message in error
     assert not (tmp_path / "out").exists()
+
+
+def test_two_networks_are_shown_side_by_side(capsys, tmp_path, weights, images, save_tiny_weights):
+    save_tiny_weights(tmp_path / "w" / "plain.digits.yaml")
+    (tmp_path / "7").mkdir()
+    labelled = Path(images[0]).rename(tmp_path / "7" / "a.png")
+    output = tmp_path / "out"
+    words = ["--against", str(tmp_path / "w" / "plain.digits.yaml"), "--no-trust", "--methods", "grad_cam"]
+    assert main(["explain", "--weights", weights, *words, "--output", str(output), str(labelled), images[1]]) == 0
+    shown = capsys.readouterr().out
+    assert "a.png: gated.digits says " in shown
+    assert "; it is 7: " in shown
+    assert "Of 1 image whose class is known" in shown
+    assert {path.name for path in output.iterdir()} == {"against.html", "a.png", "a.npz", "b.png", "b.npz"}
+
+
+def test_a_class_that_only_one_network_knows_is_refused(capsys, tmp_path, weights, images, save_tiny_weights):
+    names = [f"digit {number}" for number in range(10)]
+    save_tiny_weights(
+        tmp_path / "w" / "other.yaml", data={"name": "cluttered_digits", "split": "test", "class_names": names}
+    )
+    words = ["--against", str(tmp_path / "w" / "other.yaml"), "--no-trust", "--methods", "grad_cam", images[0]]
+    assert main(["explain", "--weights", weights, *words]) == 2
+    assert "is no class of other" in capsys.readouterr().err

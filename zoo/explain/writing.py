@@ -1,11 +1,13 @@
 """The files of an explanation: a sheet, a page and the arrays."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from zoo.explain.against import Pair
 from zoo.explain.explanation import Explanation
 from zoo.serialization import write_atomically
 
@@ -29,9 +31,44 @@ def write_explanation(explanation: Explanation, folder: Path | str, stem: str) -
     paths = [folder / f"{stem}.{suffix}" for suffix in ("png", "html", "npz")]
     write_atomically(paths[0], draw_sheet(explanation, sections))
     write_atomically(paths[1], format_page(explanation, sections))
-    arrays = explanation_arrays(explanation)
-    write_atomically(paths[2], lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+    _write_arrays(paths[2], explanation_arrays(explanation))
     return paths
+
+
+def write_pairs(pairs: Sequence[Pair], folder: Path | str) -> list[Path]:
+    """Write what two networks answer: ``against.html`` for all images, and a sheet and the arrays of each.
+
+    The arrays are those of :func:`write_explanation` with ``first.`` and ``second.`` before their names, and
+    ``difference.METHOD`` in pixels of the image.
+
+    Returns:
+        The files.
+
+    Raises:
+        ValueError: There is no pair.
+    """
+    from zoo.explain.drawing.pair_page import format_pair_page
+    from zoo.explain.drawing.pair_sheet import draw_pair_sections, draw_pair_sheet
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = [draw_pair_sections(pair) for pair in pairs]
+    page = folder / "against.html"
+    write_atomically(page, format_pair_page(pairs, drawn))
+    written, taken = [page], {"against"}
+    for pair, sections in zip(pairs, drawn, strict=True):
+        stem = file_stem(pair.title, taken)
+        arrays = {f"difference.{method}": pair.difference(method) for method in pair.methods}
+        for side, each in (("first", pair.first), ("second", pair.second)):
+            arrays |= {f"{side}.{name}": values for name, values in explanation_arrays(each).items()}
+        written += [folder / f"{stem}.png", folder / f"{stem}.npz"]
+        write_atomically(written[-2], draw_pair_sheet(pair, sections))
+        _write_arrays(written[-1], arrays)
+    return written
+
+
+def _write_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    write_atomically(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
 
 
 def explanation_arrays(explanation: Explanation) -> dict[str, Any]:

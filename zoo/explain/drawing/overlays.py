@@ -8,6 +8,7 @@ from torch import Tensor
 from zoo.explain.placement import Placement
 
 SHORTEST_SIDE = 224
+_FOR, _AGAINST = (0.86, 0.08, 0.08), (0.1, 0.25, 0.95)
 _COLOUR_KEPT, _STRONGEST, _UNSEEN = 0.35, 0.7, 0.3
 
 
@@ -59,7 +60,7 @@ def _colour(
         # A single pixel of many thousands must not make all others pale.
         limit = max(float(np.percentile(np.abs(inside), 99.5)), 1e-12)
         scaled = (laid / limit).clip(-1, 1)
-        return np.abs(scaled), colormaps["bwr"]((scaled + 1) / 2)[..., :3]
+        return np.abs(scaled), np.where(scaled[..., None] > 0, _FOR, _AGAINST)
     low, high = float(inside.min()), float(inside.max())
     scaled = ((laid - low) / max(high - low, 1e-12)).clip(0, 1)
     return scaled, colormaps["inferno"](0.25 + 0.75 * scaled)[..., :3]

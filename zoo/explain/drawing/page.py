@@ -49,13 +49,13 @@ def format_document(title: str, parts: Sequence[str]) -> str:
     )
 
 
-def format_section(section: Section) -> str:
-    """Return heading, note and picture of a section."""
+def format_section(section: Section, *, level: int = 2) -> str:
+    """Return heading, note and picture of a section, the heading being of a level."""
     data = base64.b64encode(as_png(section.picture)).decode("ascii")
     note = f'<p class="note">{html.escape(section.note)}</p>' if section.note else ""
     alternative = html.escape(f"{section.title}. {section.note}", quote=True)
     title = html.escape(section.title)
-    return f'<h2>{title}</h2>{note}<img alt="{alternative}" src="data:image/png;base64,{data}">'
+    return f'<h{level}>{title}</h{level}>{note}<img alt="{alternative}" src="data:image/png;base64,{data}">'
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -25,7 +25,7 @@ def draw_answer(explanation: Explanation) -> Figure:
     figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
     picture, bars = figure.subplots(1, 2, width_ratios=[1, 2])
     pixels, placement = enlarge(explanation.pixels, explanation.placement)
-    _show(picture, pixels, "the image; the frame is what the network sees")
+    show(picture, pixels, "the image; the frame is what the network sees")
     left, top, right, bottom = placement.box
     picture.add_patch(Rectangle((left - 0.5, top - 0.5), right - left, bottom - top, fill=False, ec="#f6c945", lw=2.5))
     order = explanation.probabilities.argsort(descending=True).tolist()[:MOST_CLASSES]
@@ -47,7 +47,7 @@ def draw_maps(explanation: Explanation) -> Figure:
     for axes, heatmap in zip(panels, maps, strict=True):
         laid = overlay(explanation.pixels, explanation.placement, heatmap.values, is_signed=heatmap.is_signed)
         low, high = float(heatmap.values.min()), float(heatmap.values.max())
-        _show(axes, laid, f"{heatmap.title}\n{low:.3g} to {high:.3g}")
+        show(axes, laid, f"{heatmap.title}\n{low:.3g} to {high:.3g}")
     return figure
 
 
@@ -98,7 +98,7 @@ def draw_spatial_gates(explanation: Explanation) -> Figure | None:
         rows, columns = gate.values.shape
         short = gate.name.removesuffix(".attention")
         title = f"{short} ({rows} x {columns})\nfactor {float(gate.values.min()):.2f} to {float(gate.values.max()):.2f}"
-        _show(axes, overlay(explanation.pixels, explanation.placement, spread), title)
+        show(axes, overlay(explanation.pixels, explanation.placement, spread), title)
     return figure
 
 
@@ -122,7 +122,7 @@ def draw_attention(explanation: Explanation) -> Figure | None:
             prefix = 1 - float(looked_at[head].sum())
             title = f"layer {layer + 1}, head {head + 1}"
             title += f"\n{100 * prefix:.0f} % not on places" if attention.layout.num_prefix_tokens else ""
-            _show(axes, laid, title, size=7)
+            show(axes, laid, title, size=7)
     return figure
 
 
@@ -146,7 +146,8 @@ def _grid(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
     return figure, grid[:count]
 
 
-def _show(axes: Axes, pixels: object, title: str, *, size: int = 9) -> None:
+def show(axes: Axes, pixels: object, title: str, *, size: int = 9) -> None:
+    """Show an image under a title, without axes."""
     axes.imshow(pixels, interpolation="antialiased")  # type: ignore[arg-type]
     axes.set_title(title, fontsize=size)
     axes.set_axis_off()

@@ -1,7 +1,7 @@
 """One PNG per image: all sections one below the other."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -74,11 +74,16 @@ def draw_sections(explanation: Explanation) -> list[Section]:
 
 def draw_sheet(explanation: Explanation, sections: list[Section]) -> bytes:
     """Return the sheet as PNG: a heading, the sections, and the table of trust."""
-    parts = [rasterise(_heading(headline(explanation), "", size=17))]
+    parts = [rasterise(draw_heading(headline(explanation), "", size=17))]
     for section in sections:
-        parts += [rasterise(_heading(section.title, section.note)), section.picture]
+        parts += [rasterise(draw_heading(section.title, section.note)), section.picture]
     if explanation.trust is not None:
         parts.append(rasterise(draw_table(explanation)))
+    return stack(parts)
+
+
+def stack(parts: Sequence[Image.Image]) -> bytes:
+    """Return images one below the other as PNG."""
     width = max(part.width for part in parts)
     sheet = Image.new("RGB", (width, sum(part.height for part in parts)), "white")
     top = 0
@@ -115,10 +120,11 @@ def as_png(image: Image.Image) -> bytes:
     return file.getvalue()
 
 
-def _heading(title: str, note: str, *, size: int = 13) -> Figure:
-    height = 0.5 if not note else 0.62
+def draw_heading(title: str, note: str, *, size: int = 13) -> Figure:
+    """Draw the title of a sheet or section, and how to read it."""
+    height = 0.5 if not note else 0.68
     figure = Figure(figsize=(WIDTH, height))
-    figure.text(0.012, 0.92, title, fontsize=size, weight="bold", va="top")
+    figure.text(0.012, 1 - 0.25 / height, title, fontsize=size, weight="bold", va="center")
     if note:
         figure.text(0.012, 0.06, note, fontsize=9, color="0.3", va="bottom")
     return figure

@@ -107,7 +107,7 @@ def draw_table(explanation: Explanation) -> Figure:
     axes.set_axis_off()
     table = axes.table(cellText=[list(HEADER), *rows], cellLoc="center", bbox=(0, 0, 1, 1))
     table.auto_set_font_size(False)
-    table.set_fontsize(9)
+    table.set_fontsize(8.3)
     for (row, column), cell in table.get_celld().items():
         cell.set_edgecolor("0.8")
         cell.set_height((0.6 if row == 0 else 0.26) / table_height)
