@@ -217,3 +217,80 @@ def test_a_gate_within_a_gate_is_booked_once_and_token_attention_is_no_gate():
     encoder = Encode()
     encoder.attention = encoder.layer
     assert describe_model(encoder, (1, 10, 64)).gates == ()
+
+
+TOKENS, WIDTH, HEADS, HEAD_DIM = 300, 64, 2, 32
+PROJECTIONS = TOKENS * 4 * WIDTH * WIDTH
+PAIR = 2 * WIDTH  # one pair of tokens in all heads: the score, and the weight times the value
+
+
+class OverTokens(nn.Module):
+    """Gives an image of one row to an attention as a sequence."""
+
+    def __init__(self, attention: nn.Module, **more) -> None:
+        super().__init__()
+        self.inner = attention
+        self.more = more
+
+    def forward(self, images):
+        tokens = images.flatten(2).mT
+        return self.inner(tokens, **{name: make(tokens) for name, make in self.more.items()})
+
+
+def count_of_tokens(name: str, more: dict, **options) -> int:
+    attention = zoo.create_token_attention(name, WIDTH, num_heads=HEADS, **options)
+    return count_macs(OverTokens(attention, **more), (WIDTH, 1, TOKENS))
+
+
+@pytest.mark.parametrize("backend", ["reference", "sdpa", "auto"])
+@pytest.mark.parametrize(
+    ("name", "options", "more", "products"),
+    [
+        ("multi_head", {}, {}, TOKENS**2 * PAIR),
+        # Masked scores are computed, and counted.
+        ("multi_head", {"is_causal": True}, {}, TOKENS**2 * PAIR),
+        ("multi_head", {"qk_norm": True}, {"mask": lambda tokens: tokens.new_ones(1, 1, 300, 300).bool()}, TOKENS**2 * PAIR),
+        # 43 windows of 7, the last of them with one token of padding.
+        ("window", {}, {}, 43 * 7 * 7 * PAIR),
+        # The first cut after 3 tokens: 44 windows.
+        ("window", {"shifted": True}, {}, 44 * 7 * 7 * PAIR),
+        # 4 x 3 windows of 5 x 6 cover a grid of 20 x 15.
+        ("window", {"window_size": (5, 6)}, {"grid_size": lambda _: (20, 15)}, 4 * 3 * 30 * 30 * PAIR),
+        # 10 blocks of 32 queries, each with the 32 tokens before it and the 32 behind.
+        ("longformer", {"num_global": 0}, {}, 10 * 32 * 96 * PAIR),
+        # The global token beside them, and its own row.
+        ("longformer", {}, {}, (10 * 32 * (96 + 1) + 300) * PAIR),
+        # One random block of 32 more.
+        ("big_bird", {}, {}, (10 * 32 * (96 + 1 + 32) + 300) * PAIR),
+        # Two streams of 150 tokens in 5 blocks each.
+        ("dilated", {}, {}, 2 * 5 * 32 * 96 * PAIR),
+    ],
+    ids=str,
+)
+def test_token_attention_costs_the_pairs_it_computes_whatever_computes_them(backend, name, options, more, products):
+    assert count_of_tokens(name, more, backend=backend, **options) == PROJECTIONS + products
+
+
+def test_a_window_costs_its_blocks_where_they_are_computed_and_all_pairs_in_the_reference():
+    # 19 blocks of 16 queries with 8 tokens to either side.
+    assert count_of_tokens("multi_head", {}, window=8, backend="sdpa") == PROJECTIONS + 19 * 16 * 32 * PAIR
+    assert count_of_tokens("multi_head", {}, window=8, backend="reference") == PROJECTIONS + TOKENS**2 * PAIR
+
+
+@pytest.mark.parametrize("backend", ["reference", "sdpa", "auto"])
+def test_cross_attention_costs_tokens_times_context(backend):
+    context = {"context": lambda tokens: tokens.new_empty(1, 50, 48)}
+    macs = count_of_tokens("cross", context, context_dim=48, backend=backend)
+    assert macs == TOKENS * 2 * WIDTH**2 + 50 * 48 * 2 * WIDTH + TOKENS * 50 * PAIR
+
+
+def test_additive_attention_costs_the_vector_of_each_head_for_every_pair():
+    assert count_of_tokens("additive", {}) == PROJECTIONS + TOKENS**2 * (HEADS * HEAD_DIM + WIDTH)
+
+
+def test_linear_attention_costs_two_small_matrices_for_every_token():
+    state = HEADS * HEAD_DIM * (HEAD_DIM + 1)
+    assert count_of_tokens("linear", {}) == PROJECTIONS + 2 * TOKENS * state
+    # Causal: 5 blocks of 64, and within each its own pairs.
+    within = 64 * HEADS * (HEAD_DIM + HEAD_DIM + 1)
+    assert count_of_tokens("linear", {}, is_causal=True) == PROJECTIONS + 5 * 64 * (2 * state + within)

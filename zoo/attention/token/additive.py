@@ -29,6 +29,9 @@ class AdditiveAttention(TokenSelfAttention):
     Shape:
         (batch, tokens, embed_dim), kept
 
+    Cost:
+        Time ``O(tokens^2 embed_dim)``, memory ``O(tokens^2 embed_dim)``.
+
     Raises:
         ValueError: An argument is out of its range.
 

@@ -31,6 +31,10 @@ class BigBirdAttention(SparseSelfAttention):
     Shape:
         (batch, tokens, embed_dim), kept
 
+    Cost:
+        Time ``O(tokens (window + num_global + num_random block_size) embed_dim)``, memory
+        ``O(tokens (num_random embed_dim + window + num_global))``.
+
     Raises:
         ValueError: An argument is out of its range.
 

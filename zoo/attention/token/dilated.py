@@ -27,6 +27,9 @@ class DilatedAttention(SparseSelfAttention):
     Shape:
         (batch, tokens, embed_dim), kept
 
+    Cost:
+        Time ``O(tokens window embed_dim)``, memory ``O(tokens (embed_dim + window))``.
+
     Raises:
         ValueError: An argument is out of its range.
 

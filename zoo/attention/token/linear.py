@@ -30,6 +30,9 @@ class LinearAttention(TokenSelfAttention):
     Shape:
         (batch, tokens, embed_dim), kept
 
+    Cost:
+        Time ``O(tokens embed_dim head_dim)``, memory ``O(tokens embed_dim)``.
+
     Raises:
         ValueError: An argument is out of its range.
 

@@ -27,6 +27,9 @@ class LongformerAttention(SparseSelfAttention):
     Shape:
         (batch, tokens, embed_dim), kept
 
+    Cost:
+        Time ``O(tokens (window + num_global) embed_dim)``, memory ``O(tokens (embed_dim + window + num_global))``.
+
     Raises:
         ValueError: An argument is out of its range.
 

@@ -41,6 +41,10 @@ class WindowAttention(TokenSelfAttention):
     Shape:
         (batch, tokens, embed_dim), kept
 
+    Cost:
+        Time ``O(tokens window_tokens embed_dim)``, memory ``O(tokens embed_dim)`` in fused kernels, else
+        ``O(tokens window_tokens num_heads)``.
+
     Raises:
         ValueError: An argument is out of its range.
 
