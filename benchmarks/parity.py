@@ -1,6 +1,7 @@
 """Do the weights of others compute here what they compute there? Logits beside the originals', accuracy beside theirs.
 
 python benchmarks/parity.py                     all networks with a counterpart, on random weights
+python benchmarks/parity.py --only vit_         those of them with this in their name
 python benchmarks/parity.py --weights FOLDER    also the published files in FOLDER, on CIFAR-10 in $ZOO_DATA
 """
 
@@ -26,6 +27,7 @@ LOGITS = "largest difference of a logit, beside the largest logit"
 ACCURACY = "test top-1, beside the published"
 SEED = 0
 IMAGE_SIZE = (3, 97, 65)  # odd and not square, so that padding on the wrong side shows
+OTHER_GRID = (96, 160)  # for transformers, which are first given the images they are made for
 
 
 class Published(NamedTuple):
@@ -43,7 +45,7 @@ PUBLISHED = (
 """Of akamaster/pytorch_resnet_cifar10."""
 
 
-def create_original(original: Original) -> nn.Module:
+def create_original(original: Original, **options: Any) -> nn.Module:
     """Build the published module with random weights, and random factors and statistics in every norm.
 
     Each norm gets the statistics of its own input, off by up to a factor of two, so that the signal keeps its size
@@ -53,11 +55,13 @@ def create_original(original: Original) -> nn.Module:
     if original.library == "timm":
         import timm
 
-        model = timm.create_model(original.name)
+        model = timm.create_model(original.name, **options)
     else:
         from torchvision import models
 
-        model = models.get_model(original.name)
+        model = models.get_model(original.name, **options)
+    if is_transformer(original):
+        return _randomise_transformer(model)
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
         nn.init.uniform_(norm.weight, 0.5, 1.2)
@@ -74,14 +78,41 @@ def create_original(original: Original) -> nn.Module:
     return model.eval()
 
 
-def compare_logits(original: Original, dtype: torch.dtype = torch.float32) -> tuple[float, float]:
-    """Return the largest difference between our logits and the original's on random images, and their largest size."""
-    theirs = create_original(original)
+def is_transformer(original: Original) -> bool:
+    """Tell whether the original cuts images into patches, so that not every size of image fits."""
+    return family_of(original.model).positions is not None
+
+
+def _randomise_transformer(model: nn.Module) -> nn.Module:
+    """Move every parameter away from where it starts, factors and tokens that start equal or at 0 among them."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.2 if parameter.ndim == 1 else 0.02)
+    return model.eval()
+
+
+def compare_logits(
+    original: Original,
+    dtype: torch.dtype = torch.float32,
+    *,
+    image_size: Sequence[int] | None = None,
+    **options: Any,
+) -> tuple[float, float]:
+    """Return the largest difference between our logits and the original's on random images, and their largest size.
+
+    Args:
+        original: The published network.
+        dtype: Of weights and images.
+        image_size: Height and width; ``None`` for :data:`IMAGE_SIZE`, or what a transformer is made for.
+        options: Of the published network's builder.
+    """
+    theirs = create_original(original, **options)
     state = theirs.state_dict()
     weights = family_of(original.model).layout_of(state).convert(state)
     ours = zoo.create_model(original.model, **original.options).eval()
     ours.load_state_dict({name: piece.tensor for name, piece in weights.items()})
-    images = torch.randn(2, *IMAGE_SIZE, generator=torch.Generator().manual_seed(1)).to(dtype)
+    size = (3, *(image_size or (ours.image_size if is_transformer(original) else IMAGE_SIZE[1:])))
+    images = torch.randn(2, *size, generator=torch.Generator().manual_seed(1)).to(dtype)
     with torch.no_grad():
         expected, actual = theirs.to(dtype)(images), ours.to(dtype)(images)
     if (expected[0] - expected[1]).abs().max() < 0.01 * expected.abs().max():
@@ -108,18 +139,29 @@ def read_test_images(folder: str) -> tuple[torch.Tensor, torch.Tensor]:
     return (images - mean) / std, torch.tensor(test_set.targets)
 
 
-def parity_rows() -> Iterable[dict[str, Any]]:
-    """Measure every network with a counterpart."""
+def parity_rows(only: str) -> Iterable[dict[str, Any]]:
+    """Measure every network with a counterpart whose name holds ``only``, timm's transformers on a second grid too."""
     for original in (original for family in families() for original in family.originals):
-        difference, size = compare_logits(original)
-        options = ", ".join(f"{name}={value}" for name, value in original.options.items())
-        yield {
-            "subject": f"{original.library}:{original.name}",
-            "ours": f"{original.model} {options}".strip(),
-            "what": LOGITS,
-            "value": f"{difference:.3g}",
-            "reference": f"{size:.4g}",
-        }
+        subject = f"{original.library}:{original.name}"
+        if only not in subject:
+            continue
+        yield _logits_row(original, subject, compare_logits(original))
+        if is_transformer(original) and original.library == "timm":
+            height, width = OTHER_GRID
+            compared = compare_logits(original, image_size=OTHER_GRID, dynamic_img_size=True)
+            yield _logits_row(original, f"{subject}, images of {height} x {width}", compared)
+
+
+def _logits_row(original: Original, subject: str, compared: tuple[float, float]) -> dict[str, Any]:
+    difference, size = compared
+    options = ", ".join(f"{name}={value}" for name, value in original.options.items())
+    return {
+        "subject": subject,
+        "ours": f"{original.model} {options}".strip(),
+        "what": LOGITS,
+        "value": f"{difference:.3g}",
+        "reference": f"{size:.4g}",
+    }
 
 
 def accuracy_rows(folder: Path) -> Iterable[dict[str, Any]]:
@@ -180,10 +222,11 @@ def document_table(rows: Sequence[Mapping[str, str]]) -> str:
 def main() -> None:
     """Measure, append the rows, and write the document's section."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", metavar="TEXT", help="only networks with TEXT in their name")
     parser.add_argument("--weights", type=Path, metavar="FOLDER", help="also measure the published files in FOLDER")
     arguments = parser.parse_args()
     run = describe_run(timm=importlib.metadata.version("timm"), seed=SEED)
-    rows = list(parity_rows())
+    rows = list(parity_rows(arguments.only))
     if arguments.weights is not None:
         rows += accuracy_rows(arguments.weights)
     append_rows(RESULTS, [{**run, **row} for row in rows])

@@ -14,6 +14,7 @@ import torch
 
 import zoo
 import zoo.timm_models
+from zoo.factory import list_attention_for
 from zoo.timm_models import TimmBackbone
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -22,7 +23,10 @@ IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 def test_every_model_is_there_with_and_without_every_attention() -> None:
     names = set(timm.list_models("zoo_*"))
     plain = {f"zoo_{name}" for name in zoo.list_models()}
-    assert names == plain | {f"{name}_{attention}" for name in plain for attention in zoo.list_attention()}
+    with_attention = {f"zoo_{name}_{each}" for name in zoo.list_models() for each in list_attention_for(name)}
+    assert names == plain | with_attention
+    assert {"zoo_resnet20_cbam", "zoo_vit_tiny_patch4_32_window"} < with_attention
+    assert not {"zoo_resnet20_window", "zoo_vit_tiny_patch4_32_cbam", "zoo_vit_tiny_patch4_32_cross"} & names
 
 
 def test_weights_with_a_card_are_tags_and_give_our_logits() -> None:
@@ -84,6 +88,22 @@ def test_features_and_head_make_the_logits(name: str) -> None:
         model.reset_classifier(3)
         assert model(IMAGES).shape == (2, 3)
     assert model.config["num_classes"] == 3
+
+
+@pytest.mark.parametrize("pooling", ["class_token", "mean", "attention"])
+def test_tokens_and_head_of_a_transformer_make_the_logits(pooling: str) -> None:
+    tiny = {"embed_dim": 32, "depth": 2, "num_heads": 1, "pooling": pooling}
+    model = timm.create_model("zoo_vit_tiny_patch4_32", img_size=48, drop_rate=0.5, drop_path_rate=0.1, **tiny).eval()
+    assert (model.image_size, model.config["dropout"], model.config["drop_path_rate"]) == ((48, 48), 0.5, 0.1)
+    with torch.no_grad():
+        tokens = model.forward_features(IMAGES)
+        assert tokens.shape == (2, 64 + model.num_prefix_tokens, 32)
+        assert torch.equal(model.forward_head(tokens), model(IMAGES))
+        vectors = model.forward_head(tokens, pre_logits=True)
+        assert torch.equal(model.get_classifier()(vectors), model(IMAGES))
+        model.reset_classifier(0)
+        assert torch.equal(model(IMAGES), vectors)
+    assert timm.data.resolve_model_data_config(model)["input_size"] == (3, 32, 32)
 
 
 def test_a_model_without_a_head_is_made_with_no_classes() -> None:

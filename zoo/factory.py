@@ -8,11 +8,15 @@ from typing import Any
 from torch import nn
 
 from zoo.functional.validation import check_positive_int
-from zoo.layers.attention_slots import AttentionFactory
-from zoo.models.backbone import Backbone
+from zoo.layers.attention_slots import TokenAttentionFactory
+from zoo.models.backbone import Backbone, attention_registry
 from zoo.registry import ATTENTION, MODELS, TOKEN_ATTENTION, suggest
 
+PUBLISHED_TOKEN_ATTENTION = "multi_head"
+"""What the blocks of a transformer have where no attention is named."""
+
 _ATTENTION_OPTIONS = ("attention", "attention_args", "attention_stages")
+_PURPOSES = {ATTENTION.kind: "feature maps", TOKEN_ATTENTION.kind: "tokens"}
 
 
 def list_attention() -> list[str]:
@@ -23,6 +27,16 @@ def list_attention() -> list[str]:
 def list_token_attention() -> list[str]:
     """Return the names of all attention mechanisms for tokens, sorted."""
     return list(TOKEN_ATTENTION)
+
+
+def list_attention_for(model: str) -> list[str]:
+    """Return the names of the mechanisms that a model takes, sorted: for feature maps, or self attentions.
+
+    >>> "se" in list_attention_for("resnet20"), "window" in list_attention_for("vit_tiny_patch4_32")
+    (True, True)
+    """
+    registry = attention_registry(model)
+    return [name for name in registry if registry is ATTENTION or not _inputs_besides_tokens(registry[name])]
 
 
 def list_models() -> list[str]:
@@ -78,6 +92,19 @@ def create_token_attention(name: str, embed_dim: int, **attention_args: Any) -> 
     return mechanism(check_positive_int("embed_dim", embed_dim), **options)
 
 
+def check_attention(model: str, attention: str, attention_args: Mapping[str, Any] | None = None) -> None:
+    """Check that a model takes an attention with these options, by building a narrow one.
+
+    Raises:
+        ValueError: The model takes no such attention, or an option or its value is not known to the mechanism.
+    """
+    mechanism, args = _resolve_mechanism(model, attention, attention_args)
+    if attention_registry(model) is ATTENTION:
+        mechanism(64, **args)
+    else:
+        mechanism(64, num_heads=2, **args)
+
+
 def create_model(
     name: str,
     *,
@@ -93,8 +120,9 @@ def create_model(
 
     Args:
         name: A name out of :func:`list_models`.
-        attention: The mechanism put at the model's documented places; ``None`` for the model as published
-            (MobileNetV3 keeps its own squeeze-and-excitation), ``"none"`` for no attention anywhere.
+        attention: The mechanism put at the model's documented places, one out of :func:`list_attention_for`; ``None``
+            for the model as published (MobileNetV3 keeps its own squeeze-and-excitation, a vision transformer its
+            multi-head attention), ``"none"`` for no attention anywhere, which a transformer cannot be without.
         attention_args: Options of the mechanism.
         attention_stages: Stages, counted from 1, that get it; ``None`` for all.
         num_classes: Number of logits; ``None`` for the family's own, 10 for the CIFAR ResNets and 1000 for the others.
@@ -121,8 +149,8 @@ def create_model(
     shared = {"num_classes": num_classes, "in_channels": in_channels, "stem": stem}
     options = {key: value for key, value in shared.items() if value is not None} | model_args
     resolved = _resolve_options(f"model {name!r}", build, options, apart=_ATTENTION_OPTIONS)
-    gates, resolved_attention_args = _resolve_attention(attention, attention_args, attention_stages)
-    model = build(**gates, **resolved)
+    given, resolved_attention_args = _resolve_attention(name, attention, attention_args, attention_stages)
+    model = build(**given, **resolved)
     model.config = {
         "name": name,
         "attention": attention,
@@ -134,19 +162,71 @@ def create_model(
 
 
 def _resolve_attention(
-    attention: str | None, attention_args: Mapping[str, Any] | None, attention_stages: Sequence[int] | None
+    model: str,
+    attention: str | None,
+    attention_args: Mapping[str, Any] | None,
+    attention_stages: Sequence[int] | None,
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the model's arguments about attention, and the mechanism's options with all defaults filled in."""
+    is_of_tokens = attention_registry(model) is TOKEN_ATTENTION
+    if is_of_tokens and attention_stages is not None:
+        raise ValueError(f"attention_stages ({attention_stages!r}) has no effect: every block of {model} has attention")
+    if is_of_tokens and attention == "none":
+        raise ValueError(
+            f"{model} cannot be without attention: leave it out for {PUBLISHED_TOKEN_ATTENTION}, or name one of "
+            f"{', '.join(list_attention_for(model))}"
+        )
     if attention is None or attention == "none":
-        given = {"attention_args": attention_args or None, "attention_stages": attention_stages}
-        for label, value in given.items():
+        useless = {"attention_args": attention_args or None, "attention_stages": attention_stages}
+        for label, value in useless.items():
             if value is not None:
                 raise ValueError(f"{label} ({value!r}) has no effect with attention={attention!r}; name a mechanism")
         return ({} if attention is None else {"attention": None}), None
-    mechanism = ATTENTION[attention]
-    args = _resolve_options(f"attention {attention!r}", mechanism, attention_args or {})
-    factory: AttentionFactory = partial(mechanism, **args)
-    return {"attention": factory, "attention_stages": attention_stages}, args
+    mechanism, args = _resolve_mechanism(model, attention, attention_args)
+    factory = {"attention": partial(mechanism, **args)}
+    return (factory if is_of_tokens else {**factory, "attention_stages": attention_stages}), args
+
+
+def _resolve_mechanism(
+    model: str, attention: str, attention_args: Mapping[str, Any] | None
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Return the mechanism and its options, defaults filled in, without those that the model itself sets.
+
+    Raises:
+        ValueError: The model takes no such attention, or an option is not known to the mechanism.
+    """
+    registry, args = attention_registry(model), attention_args or {}
+    other = TOKEN_ATTENTION if registry is ATTENTION else ATTENTION
+    if attention not in registry and attention in other:
+        raise ValueError(
+            f"attention {attention!r} is for {_PURPOSES[other.kind]}, and model {model!r} takes one for "
+            f"{_PURPOSES[registry.kind]}: {', '.join(list_attention_for(model))}"
+        )
+    mechanism = registry[attention]
+    if registry is ATTENTION:
+        return mechanism, _resolve_options(f"attention {attention!r}", mechanism, args)
+    if missing := _inputs_besides_tokens(mechanism):
+        raise ValueError(
+            f"attention {attention!r} cannot stand in {model!r}: it takes {', '.join(missing)} besides tokens"
+        )
+    for option in _SET_BY_MODELS:
+        if option in args:
+            raise ValueError(f"attention_args: {model!r} itself sets {option} of its attentions, from its own options")
+    owner = f"token attention {attention!r}"
+    return mechanism, _resolve_options(owner, mechanism, args, apart=_SET_BY_MODELS)
+
+
+def _inputs_besides_tokens(mechanism: Any) -> list[str]:
+    """Return what the forward of an attention for tokens must be given besides the tokens themselves."""
+    _, _, *others = inspect.signature(mechanism.forward).parameters.values()
+    return [other.name for other in others if other.default is other.empty and other.kind is not other.VAR_KEYWORD]
+
+
+_SET_BY_MODELS = tuple(
+    parameter.name
+    for parameter in inspect.signature(TokenAttentionFactory.__call__).parameters.values()
+    if parameter.kind is parameter.KEYWORD_ONLY
+)
 
 
 def _resolve_options(

@@ -1,8 +1,9 @@
 """The zoo's models under timm's names: ``import zoo.timm_models``, then ``timm.create_model("zoo_resnet20_cbam")``.
 
-Every model is registered as ``zoo_<model>``, and as ``zoo_<model>_<attention>`` with each mechanism; weights with a
-card are pretrained tags, as in ``zoo_resnet20_cbam.cifar10``. What timm's scripts ask of a model is there:
-``num_classes``, ``pretrained_cfg``, ``forward_features``, ``forward_head``, ``get_classifier``, ``reset_classifier``.
+Every model is registered as ``zoo_<model>``, and as ``zoo_<model>_<attention>`` with each mechanism that it takes;
+weights with a card are pretrained tags, as in ``zoo_resnet20_cbam.cifar10``. What timm's scripts ask of a model is
+there: ``num_classes``, ``pretrained_cfg``, ``forward_features``, ``forward_head``, ``get_classifier``,
+``reset_classifier``.
 Names and values in the state dict are those of the zoo.
 """
 
@@ -18,9 +19,10 @@ from timm.models import PretrainedCfg, register_model
 from timm.models._pretrained import DefaultCfg
 from torch import Tensor, nn
 
-from zoo.factory import create_model, list_attention, list_models
+from zoo.factory import create_model, list_attention_for, list_models
 from zoo.models.backbone import Backbone, global_mean, linear
 from zoo.models.resnet import ResNet
+from zoo.models.vision_transformer import VisionTransformer
 from zoo.preprocessing import PRESETS
 from zoo.pretrained import WeightCard, create_pretrained, list_weights, load_card
 from zoo.pretrained.name_maps import family_of
@@ -44,7 +46,9 @@ class TimmBackbone(Backbone):
     default_cfg: dict[str, Any]
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Return the last feature map, ``(batch, num_features, height, width)``."""
+        """Return the last map, (batch, num_features, height, width), or tokens, (batch, tokens, num_features)."""
+        if isinstance(self, VisionTransformer):
+            return self.encode(images)
         if isinstance(self, ResNet):
             features: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(images))))
             for stage in self.stages:
@@ -53,8 +57,8 @@ class TimmBackbone(Backbone):
         return cast(Tensor, self.get_submodule("features")(images))
 
     def forward_head(self, features: Tensor, pre_logits: bool = False) -> Tensor:
-        """Pool a feature map, and return the logits, or with ``pre_logits`` what the last layer would take."""
-        vectors = global_mean(features)
+        """Pool features, and return the logits, or with ``pre_logits`` what the last layer would take."""
+        vectors = self.summarise(features) if isinstance(self, VisionTransformer) else global_mean(features)
         for layer in self._head_layers():
             if not (pre_logits and layer is self.get_classifier()):
                 vectors = layer(vectors)
@@ -151,10 +155,11 @@ def _translate(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return timm's options under our names, without those that ask for nothing."""
     accepted = inspect.signature(MODELS[name]).parameters
     translated = dict(options)
-    if "dropout" in accepted and "drop_rate" in translated:
-        translated["dropout"] = translated.pop("drop_rate")
-    _refuse_unless_neutral(translated)
-    return {option: value for option, value in translated.items() if option not in NEUTRAL}
+    for theirs, ours in (("drop_rate", "dropout"), ("img_size", "image_size")):
+        if ours in accepted and theirs in translated:
+            translated[ours] = translated.pop(theirs)
+    _refuse_unless_neutral({option: value for option, value in translated.items() if option not in accepted})
+    return {option: value for option, value in translated.items() if option in accepted or option not in NEUTRAL}
 
 
 def _refuse_unless_neutral(options: Mapping[str, Any]) -> None:
@@ -217,25 +222,25 @@ def _tag(card: WeightCard) -> str:
 
 
 @functools.cache
-def _published_config(name: str) -> dict[str, Any]:
+def _as_published(name: str) -> Backbone:
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        return create_model(name).config
+        return create_model(name)
 
 
 def _config_untrained(name: str, attention: str | None) -> PretrainedCfg:
     """Return sizes of a model without weights."""
-    config = _published_config(name)
-    preset = PRESETS["cifar10" if config["stem"] == "cifar" else "imagenet_224"]
+    published = _as_published(name)
+    preset = PRESETS["cifar10" if published.image_size == (32, 32) else "imagenet_224"]
     family = family_of(name)
     return PretrainedCfg(
         architecture=_architecture(name, attention),
         tag=UNTRAINED,
-        input_size=(config["in_channels"], preset.height, preset.width),
+        input_size=(published.config["in_channels"], preset.height, preset.width),
         interpolation=preset.interpolation,
         crop_pct=1.0 if preset.resize is None else preset.height / preset.resize,
         mean=preset.mean,
         std=preset.std,
-        num_classes=config["num_classes"],
+        num_classes=published.config["num_classes"],
         first_conv=family.stem,
         classifier=family.head,
     )
@@ -260,7 +265,7 @@ def _register_all() -> None:
     for card in map(load_card, list_weights()):
         cards.setdefault(_architecture(card.model["name"], card.model.get("attention")), []).append(card)
     for name in list_models():
-        for attention in (None, *list_attention()):
+        for attention in (None, *list_attention_for(name)):
             _register(name, attention, cards.get(_architecture(name, attention), []))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from zoo.cli import main
-from zoo.registry import ATTENTION, DATASETS, MODELS
+from zoo.registry import ATTENTION, DATASETS, MODELS, TOKEN_ATTENTION
 
 
 def list_json(capsys, *words: str, status: int = 0) -> dict:
@@ -13,21 +13,24 @@ def list_json(capsys, *words: str, status: int = 0) -> dict:
 
 
 def test_every_registered_name_is_listed_with_its_options_and_models_with_their_size(capsys) -> None:
-    lists = list_json(capsys, "attention", "models", "data")
+    lists = list_json(capsys, "attention", "token_attention", "models", "data")
     by_name = {entry["name"]: entry for entry in lists["models"]}
     assert by_name["resnet20"]["parameters"] == 269_722
     assert by_name["resnet18"]["parameters"] == 11_689_512
     assert by_name["resnet18"]["input_size"] == [3, 224, 224]
-    for kind, registry in (("attention", ATTENTION), ("models", MODELS), ("data", DATASETS)):
+    tiny = by_name["vit_tiny_patch4_32"]
+    assert (tiny["input_size"], tiny["parameters"], tiny["macs"]) == ([3, 32, 32], 5_362_762, 365_107_584)
+    registries = {"attention": ATTENTION, "token_attention": TOKEN_ATTENTION, "models": MODELS, "data": DATASETS}
+    for kind, registry in registries.items():
         assert [entry["name"] for entry in lists[kind]] == list(registry)
         assert all("options" in entry for entry in lists[kind])
     assert all(entry["summary"] for kind in ("attention", "data") for entry in lists[kind])
 
 
 def test_every_name_is_in_the_table_too(capsys) -> None:
-    assert main(["list", "attention", "data"]) == 0
+    assert main(["list", "attention", "token_attention", "data"]) == 0
     words = capsys.readouterr().out.split()
-    assert {*ATTENTION, *DATASETS} <= set(words)
+    assert {*ATTENTION, *TOKEN_ATTENTION, *DATASETS} <= set(words)
 
 
 def test_options_are_those_a_person_may_set(capsys) -> None:

@@ -8,32 +8,54 @@ import torch
 from torch import nn
 
 import zoo
-from zoo.factory import create_model
-from zoo.models.backbone import Backbone
+from zoo.factory import create_model, list_attention_for
+from zoo.models.backbone import Backbone, attention_registry
 
 MODELS = zoo.list_models()
+CONVOLUTIONAL = [name for name in MODELS if attention_registry(name).kind == "attention"]
+TRANSFORMERS = [name for name in MODELS if name not in CONVOLUTIONAL]
 ATTENTION = [None, "none", *zoo.list_attention()]
 # Deeper members of a family have no part of their own; they are built, but not stepped with every attention.
 REPRESENTATIVES = [
-    name for name in MODELS if name not in ("resnet32", "resnet44", "resnet56", "resnet110", "resnet34", "resnet101")
+    name
+    for name in CONVOLUTIONAL
+    if name not in ("resnet32", "resnet44", "resnet56", "resnet110", "resnet34", "resnet101")
 ]
+PAIRS = [(name, attention) for name in REPRESENTATIVES for attention in ATTENTION]
+PAIRS += [(name, attention) for name in TRANSFORMERS for attention in [None, *list_attention_for(name)]]
+FEW_PAIRS = [(name, attention) for name in REPRESENTATIVES for attention in [None, "cbam"]]
+FEW_PAIRS += [(name, attention) for name in TRANSFORMERS for attention in [None, "window"]]
 
 
 def create_narrow(name: str, attention: str | None = None, **options: object) -> Backbone:
-    """Create a narrow model for 32x32 images from a fixed seed."""
+    """Create a narrow model for small images from a fixed seed."""
     torch.manual_seed(0)
-    return create_model(name, attention=attention, num_classes=5, stem="cifar", width_multiplier=0.25, **options)
+    return create_model(name, attention=attention, **{"num_classes": 5, **narrow_options(name), **options})
+
+
+def narrow_options(name: str) -> dict[str, object]:
+    if name in TRANSFORMERS:
+        return {"embed_dim": 32, "depth": 2, "num_heads": 1, "image_size": side_for(name)}
+    return {"stem": "cifar", "width_multiplier": 0.25}
+
+
+def side_for(name: str) -> int:
+    """Return the side of images with enough patches for a transformer, and that are quick for all."""
+    return 64 if "patch16" in name else 32
 
 
 def random_images(batch: int, *size: int) -> torch.Tensor:
     return torch.randn(batch, *size, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("attention", ATTENTION)
-@pytest.mark.parametrize("name", REPRESENTATIVES)
+def images_for(name: str, batch: int) -> torch.Tensor:
+    return random_images(batch, 3, side_for(name), side_for(name))
+
+
+@pytest.mark.parametrize(("name", "attention"), PAIRS)
 def test_one_step_of_sgd_reaches_every_parameter(name, attention):
     model = create_narrow(name, attention)
-    images, labels = random_images(4, 3, 32, 32), torch.arange(4)
+    images, labels = images_for(name, 4), torch.arange(4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.003)
 
     def compute_loss() -> torch.Tensor:
@@ -59,7 +81,7 @@ def test_one_step_of_sgd_reaches_every_parameter(name, attention):
 
 
 @pytest.mark.parametrize("attention", ATTENTION)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_every_pair_has_its_gates_in_slots_named_attention(name, attention):
     with torch.device("meta"):
         model = create_model(name, attention=attention)
@@ -68,11 +90,19 @@ def test_every_pair_has_its_gates_in_slots_named_attention(name, attention):
     assert bool(slots) == (attention not in (None, "none") or (attention is None and name.startswith("mobilenet_v3")))
 
 
-@pytest.mark.parametrize("attention", ATTENTION)
-@pytest.mark.parametrize("name", REPRESENTATIVES)
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_every_block_of_a_transformer_has_its_attention_in_a_slot_named_so(name):
+    with torch.device("meta"):
+        model = create_model(name)
+    slots = [key for key, _ in model.named_modules() if key.rpartition(".")[2] == "attention"]
+    assert slots == [f"blocks.{index}.attention" for index in range(model.config["depth"])]
+    assert model.attention_places() == ()
+
+
+@pytest.mark.parametrize(("name", "attention"), PAIRS)
 def test_a_config_makes_the_same_network_again(name, attention):
     with torch.device("meta"):
-        model = create_model(name, attention=attention, in_channels=1, width_multiplier=0.5)
+        model = create_narrow(name, attention, in_channels=1)
         again = create_model(**model.config)
     assert again.config == model.config
     assert model.config["name"] == name
@@ -80,12 +110,11 @@ def test_a_config_makes_the_same_network_again(name, attention):
     assert {key: value.shape for key, value in again.state_dict().items()} == shapes
 
 
-@pytest.mark.parametrize("attention", [None, "cbam"])
-@pytest.mark.parametrize("name", REPRESENTATIVES)
+@pytest.mark.parametrize(("name", "attention"), FEW_PAIRS)
 class TestBehaviour:
     def test_a_single_image_gives_one_row_of_the_batch(self, name, attention):
         model = create_narrow(name, attention).eval()
-        images = random_images(3, 3, 32, 32)
+        images = images_for(name, 3)
         with torch.no_grad():
             together, alone = model(images), model(images[:1])
         assert alone.shape == (1, 5)
@@ -93,8 +122,9 @@ class TestBehaviour:
 
     @pytest.mark.parametrize("size", [(33, 47), (1, 1)])
     def test_any_size_and_one_class_and_one_channel(self, name, attention, size):
-        torch.manual_seed(0)
-        model = create_model(name, attention=attention, num_classes=1, in_channels=1, width_multiplier=0.25).eval()
+        if name in TRANSFORMERS:  # patches cover an image or do not
+            size = (side_for(name), 2 * side_for(name)) if size == (33, 47) else (3 * side_for(name), side_for(name))
+        model = create_narrow(name, attention, num_classes=1, in_channels=1).eval()
         logits = model(random_images(2, 1, *size))
         assert logits.shape == (2, 1)
         assert logits.isfinite().all()
@@ -102,7 +132,7 @@ class TestBehaviour:
     def test_a_copy_is_equal_and_independent(self, name, attention):
         model = create_narrow(name, attention).eval()
         twin = copy.deepcopy(model)
-        images = random_images(1, 3, 32, 32)
+        images = images_for(name, 1)
         with torch.no_grad():
             expected = model(images)
             assert torch.equal(twin(images), expected)
@@ -114,7 +144,7 @@ class TestBehaviour:
 
     def test_channels_last_gives_the_same_logits_and_keeps_its_layout(self, name, attention):
         model = create_narrow(name, attention).eval()
-        images = random_images(2, 3, 32, 32)
+        images = images_for(name, 2)
         expected = model(images)
         strides = []
         hooked = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
@@ -129,7 +159,7 @@ class TestBehaviour:
 
     def test_double_precision_and_autocast(self, name, attention):
         model = create_narrow(name, attention).eval()
-        images = random_images(2, 3, 32, 32)
+        images = images_for(name, 2)
         exact = copy.deepcopy(model).double()(images.double())
         torch.testing.assert_close(model(images).double(), exact, rtol=1e-4, atol=1e-5)
         with torch.autocast("cpu", torch.bfloat16):
@@ -143,7 +173,7 @@ class TestBehaviour:
         seen = set()
         for key, part in model.named_modules():
             part.register_full_backward_hook(lambda *_, key=key: seen.add(key))
-        model(random_images(2, 3, 32, 32).requires_grad_()).sum().backward()
+        model(images_for(name, 2).requires_grad_()).sum().backward()
         assert set(leaves) <= seen
 
     def test_no_part_writes_into_its_input(self, name, attention):
@@ -161,7 +191,7 @@ class TestBehaviour:
         for part in model.modules():
             part.register_forward_pre_hook(before)
             part.register_forward_hook(after)
-        model(random_images(2, 3, 32, 32))
+        model(images_for(name, 2))
         assert changed == []
 
 
@@ -172,6 +202,8 @@ class TestBehaviour:
         ("mobilenet_v1", None),
         ("mobilenet_v2", None),
         ("mobilenet_v3_small", None),
+        ("vit_tiny_patch4_32", "linear"),
+        ("cct_2_3x2_32", None),
     ],
 )
 def test_exported_program_takes_any_batch(name, attention):

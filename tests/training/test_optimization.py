@@ -15,7 +15,7 @@ from zoo.training.optimization import create_optimizer, ema_average, split_by_de
 
 def test_norms_and_biases_do_not_decay():
     model = zoo.create_model("resnet20", attention="cbam")
-    decayed, undecayed = split_by_decay(model.parameters())
+    decayed, undecayed = split_by_decay(model.named_parameters())
     norms = [
         parameter
         for module in model.modules()
@@ -25,6 +25,23 @@ def test_norms_and_biases_do_not_decay():
     biases = [parameter for name, parameter in model.named_parameters() if name.endswith("bias")]
     assert {id(parameter) for parameter in norms + biases} == {id(parameter) for parameter in undecayed}
     assert len(decayed) + len(undecayed) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("positions", ["learned", "relative"])
+def test_tokens_and_positions_of_a_transformer_do_not_decay_either(positions):
+    tiny = {"embed_dim": 32, "depth": 1, "num_heads": 1, "layer_scale": 0.1, "num_registers": 2}
+    model = zoo.create_model("vit_tiny_patch4_32", positions=positions, **tiny)
+    decayed, undecayed = split_by_decay(model.named_parameters())
+    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    assert [id(parameter) for parameter in decayed] == [id(parameter) for parameter in matrices]
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    spared = {names[id(parameter)] for parameter in undecayed}
+    assert {"class_token", "registers", "blocks.0.layer_scale1.scale", "blocks.0.norm1.weight"} < spared
+    assert {name for name in spared if name.startswith("positions.")} == {
+        "learned": {"positions.grid", "positions.prefix"},
+        "relative": {"positions.table", "positions.prefix"},
+    }[positions]
+    assert len(decayed) + len(undecayed) == len(names)
 
 
 def test_optimizers_get_the_groups_and_values_of_the_config():

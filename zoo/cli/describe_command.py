@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--in-channels", type=int, default=3, help="channels of an image, 3 by default")
     parser.add_argument("--stem", help="cifar or imagenet; the family's own by default")
     parser.add_argument(
-        "--input-size", type=int, nargs=2, metavar=("HEIGHT", "WIDTH"), help="32 32 or 224 224 by default, as the stem"
+        "--input-size", type=int, nargs=2, metavar=("HEIGHT", "WIDTH"), help="what the model is made for by default"
     )
     parser.add_argument("--attention-option", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
     parser.add_argument("--model-option", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
@@ -61,8 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         stem=arguments.stem,
         **parse_options(arguments.model_option),
     )
-    side = 32 if model.config["stem"] == "cifar" else 224
-    height, width = arguments.input_size or (side, side)
+    height, width = arguments.input_size or model.image_size
     description = describe_model(model, (arguments.in_channels, height, width))
     if arguments.json:
         print(json.dumps({"model": model.config, **dataclasses.asdict(description)}, indent=2))

@@ -5,7 +5,7 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from rich.markup import escape
@@ -13,7 +13,7 @@ from rich.markup import escape
 from zoo.cli.tables import format_options, print_tables
 
 SUMMARY = "List attentions, models, data sets and weights."
-KINDS = ("attention", "models", "data", "weights")
+KINDS = ("attention", "token_attention", "models", "data", "weights")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,9 +53,14 @@ def collect(kind: str, folder: str | None) -> list[dict[str, Any]]:
         return [describe_weights(name, folder) for name in list_weights(folder)]
     if kind == "models":
         return [describe_untrained(name) for name in registry.MODELS]
-    entries: Mapping[str, Callable[..., Any]] = registry.ATTENTION if kind == "attention" else registry.DATASETS
+    registries = {
+        "attention": registry.ATTENTION,
+        "token_attention": registry.TOKEN_ATTENTION,
+        "data": registry.DATASETS,
+    }
     return [
-        {"name": name, "summary": summarize(entry), "options": list_options(entry)} for name, entry in entries.items()
+        {"name": name, "summary": summarize(entry), "options": list_options(entry)}
+        for name, entry in registries[kind].items()
     ]
 
 
@@ -86,13 +91,13 @@ def describe_untrained(name: str) -> dict[str, Any]:
 
     with torch.device("meta"):
         model = create_model(name)
-    side = 32 if model.config["stem"] == "cifar" else 224
+    height, width = model.image_size
     return {
         "name": name,
-        "input_size": [3, side, side],
+        "input_size": [3, height, width],
         "num_classes": model.config["num_classes"],
         "parameters": count_parameters(model),
-        "macs": count_macs(model, (3, side, side)),
+        "macs": count_macs(model, (3, height, width)),
         "options": list_options(MODELS[name]),
     }
 
@@ -132,11 +137,18 @@ def _print(lists: dict[str, list[dict[str, Any]]]) -> None:
 
     columns = {
         "attention": ("name", "what it is", "options and their defaults"),
+        "token_attention": ("name", "what it is", "options and their defaults"),
         "models": ("name", "input", "classes", "parameters", "MACs", "options and their defaults"),
         "data": ("name", "what it is", "options and their defaults"),
         "weights": ("name", "attention", "data", "top-1", "of the", "parameters", "file"),
     }
-    rows = {"attention": _summary_row, "models": _model_row, "data": _summary_row, "weights": _weights_row}
+    rows = {
+        "attention": _summary_row,
+        "token_attention": _summary_row,
+        "models": _model_row,
+        "data": _summary_row,
+        "weights": _weights_row,
+    }
     tables: list[Table | str] = []
     for kind, entries in lists.items():
         if not entries:

@@ -16,7 +16,7 @@ from lightning.pytorch import Trainer
 from zoo.config.optimization import OptimizationConfig
 from zoo.config.run import RunConfig, native_precision, plain
 from zoo.data import DATASETS
-from zoo.factory import ATTENTION, MODELS, create_attention
+from zoo.factory import MODELS, check_attention, list_attention_for
 from zoo.registry import suggest
 from zoo.serialization import parse_yaml, read_yaml
 
@@ -132,7 +132,8 @@ def create_parser(model_name: str = DEFAULT_MODEL, data_name: str = DEFAULT_DATA
         "--model.attention",
         type=str | None,
         default=None,
-        help=f"One of {', '.join(ATTENTION)}; none for no gate anywhere; null for the model as published.",
+        help=f"One of {', '.join(list_attention_for(model_name))}; none for no gate anywhere; null for the model as "
+        "published.",
     )
     parser.add_argument(
         "--model.attention_args", type=dict[str, Any] | None, default=None, help="Arguments of the attention."
@@ -186,7 +187,7 @@ def to_run_config(parsed: Namespace) -> RunConfig:
         raise ValueError("trainer.max_epochs and trainer.max_steps must be at least 1, or -1 for no such limit")
     model["attention_args"] = dict(model["attention_args"] or {})
     if model["attention"] not in (None, "none"):
-        create_attention(model["attention"], 64, **model["attention_args"])
+        check_attention(model["name"], model["attention"], model["attention_args"])
     elif model["attention_args"]:
         raise ValueError(f"model.attention_args {model['attention_args']} have no effect without model.attention")
     trainer["precision"] = trainer["precision"] or native_precision(trainer["accelerator"])

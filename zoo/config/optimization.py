@@ -17,7 +17,8 @@ class OptimizationConfig:
         momentum: Of sgd; by default 0.9.
         nesterov: Of sgd; by default true.
         betas: Of adamw; by default [0.9, 0.999].
-        weight_decay: Never applied to norms and biases; by default 0.0005 for sgd and 0.05 for adamw.
+        weight_decay: Never applied to norms, biases, learned tokens and positions; by default 0.0005 for sgd and 0.05
+            for adamw.
         warmup_epochs: Length of the warm-up, fractions allowed; by default 1, or a fifth of a run under 5 epochs.
         final_lr_fraction: Learning rate of the last step as a fraction of the peak, 0 to 1.
         label_smoothing: Share of the target spread evenly over all classes, 0 to below 1.

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from zoo.insertion.families import FAMILIES, Family, Side, family_of
-from zoo.models.backbone import Backbone
-from zoo.registry import MODELS
+from zoo.models.backbone import Backbone, attention_registry
+from zoo.registry import ATTENTION, MODELS
 
 BRANCHES = "branches"
 
@@ -61,6 +61,8 @@ def _slots(model: nn.Module) -> Iterator[Place]:
     """Find the slots of the zoo's own networks: those that a twin, built on no device with all slots filled, lists."""
     for name, module in model.named_modules():
         if not isinstance(module, Backbone) or not hasattr(module, "config"):
+            continue
+        if attention_registry(module.config["name"]) is not ATTENTION:  # attention between tokens leaves no slot
             continue
         prefix = f"{name}." if name else ""
         twin = _twin(module)

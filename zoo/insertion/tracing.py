@@ -13,10 +13,10 @@ from torch.utils._pytree import tree_leaves
 
 from zoo.insertion.families import Side
 from zoo.insertion.placement import enclosing
+from zoo.models.backbone import Backbone
 from zoo.registry import ATTENTION
 
-DEFAULT_IMAGE_SIDE = 224
-CIFAR_IMAGE_SIDE = 32
+DEFAULT_IMAGE_SIZE = (224, 224)
 
 GATE_CLASSES = (
     *("SE", "SELayer", "SEModule", "SEBlock", "SE_*", "EffectiveSEModule", "*Squeeze*Excit*"),
@@ -79,9 +79,8 @@ def _image_size(model: nn.Module) -> tuple[int, int, int]:
     if isinstance(known, Mapping) and known.get("input_size"):
         channels, height, width = known["input_size"]
     else:
-        config = getattr(model, "config", None)  # the zoo's own
-        is_small = isinstance(config, Mapping) and config.get("stem") == "cifar"
-        channels, height, width = 3, *[CIFAR_IMAGE_SIDE if is_small else DEFAULT_IMAGE_SIDE] * 2
+        known_here = isinstance(model, Backbone) and hasattr(model, "config")
+        channels, (height, width) = 3, model.image_size if known_here else DEFAULT_IMAGE_SIZE
     first = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     return (channels if first is None else first.in_channels), height, width
 

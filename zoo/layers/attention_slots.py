@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -10,6 +11,16 @@ from zoo.functional.validation import check_positive_int
 
 AttentionFactory = Callable[[int], nn.Module]
 """Builds the attention for a feature map of so many channels; all that a backbone knows of a mechanism."""
+
+
+class TokenAttentionFactory(Protocol):
+    """Builds the self attention of a transformer's block; the network decides what stands here, the mechanism the rest.
+
+    What it builds maps tokens (batch, tokens, embed_dim) to such tokens, and has a method ``attention_weights``.
+    """
+
+    def __call__(self, embed_dim: int, /, *, num_heads: int, qk_norm: bool, projection_dropout: float) -> nn.Module:
+        """Return a fresh module for tokens of ``embed_dim`` numbers."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """What every image classifier of the zoo shares: its arguments' rules, its classifier and its list of gates."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
 from zoo.functional.validation import check_positive_int
-from zoo.layers.attention_slots import AttentionPlace
+from zoo.layers.attention_slots import AttentionPlace, TokenAttentionFactory
+from zoo.registry import ATTENTION, MODELS, TOKEN_ATTENTION, Registry
 
 Stem = Literal["cifar", "imagenet"]
 """``imagenet`` divides the input's sides by 32 in all; ``cifar`` keeps the resolution longer, for small images."""
@@ -22,8 +24,28 @@ class Backbone(nn.Module):
     _attention_places: tuple[AttentionPlace, ...] = ()
 
     def attention_places(self) -> tuple[AttentionPlace, ...]:
-        """Return every gate in the order of the network, with its stage and the channels of the map it gates."""
+        """Return every gate in the order of the network, with its stage and the channels of the map it gates.
+
+        Attention between tokens is no gate: a vision transformer has none.
+        """
         return self._attention_places
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of the images the network is made for; others work too."""
+        return (32, 32) if self.config["stem"] == "cifar" else (224, 224)
+
+
+def attention_registry(model: str) -> Registry:
+    """Return where the attentions stand that the model of this name takes: those for feature maps or those for tokens.
+
+    The factory that the model's builder asks for tells.
+
+    >>> attention_registry("resnet20").kind, attention_registry("vit_tiny_patch4_32").kind
+    ('attention', 'token attention')
+    """
+    factory = inspect.signature(MODELS[model]).parameters["attention"].annotation
+    return TOKEN_ATTENTION if factory == TokenAttentionFactory | None else ATTENTION
 
 
 def check_backbone_arguments(num_classes: int, in_channels: int, stem: str, width_multiplier: float) -> None:

@@ -6,18 +6,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.models.backbone import Backbone
+from zoo.factory import PUBLISHED_TOKEN_ATTENTION
+from zoo.layers.positions import resize_grid
+from zoo.models.backbone import Backbone, attention_registry
 from zoo.pretrained.loading import check_problems, resolve_config
 from zoo.pretrained.name_maps import Family, Piece, Weights, family_of, find_family
 from zoo.pretrained.plain_values import to_plain
 from zoo.pretrained.reading import FoundWeights
 from zoo.pretrained.report import LoadReport
+from zoo.registry import TOKEN_ATTENTION
 
-ADAPTABLE = ("num_classes", "in_channels")
+ADAPTABLE = ("num_classes", "in_channels", "image_size")
 """Arguments of a model that may differ from the source's: the tensors they shape are adapted."""
 
-INDIFFERENT = ("dropout",)
+INDIFFERENT = ("dropout", "drop_path_rate")
 """Arguments that change no tensor and nothing a trained network computes."""
+
+INDIFFERENT_TO_ATTENTION = ("attention_dropout", "backend")
+"""The same, of attentions between tokens."""
 
 
 def to_our_names(found: FoundWeights, model_name: str) -> Weights:
@@ -58,7 +64,9 @@ def check_config(model: Backbone, found: FoundWeights) -> None:
     # What the source leaves out, as a card does that is older than an option, is the default.
     expected = to_plain(resolve_config(stated), "model")
     accepted = {*ADAPTABLE, *INDIFFERENT}
-    if expected.get("attention") is None:
+    if attention_registry(config["name"]) is TOKEN_ATTENTION:
+        config, expected = _spell_out_attention(config), _spell_out_attention(expected)
+    elif expected.get("attention") is None:
         accepted |= {"attention", "attention_args", "attention_stages"}
     elif config.get("attention_stages") is None:
         accepted.add("attention_stages")
@@ -70,6 +78,16 @@ def check_config(model: Backbone, found: FoundWeights) -> None:
         raise ValueError(f"the model is not the one the weights {found.source!r} were trained in: {'; '.join(facts)}")
 
 
+def _spell_out_attention(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of a network of tokens with its attention by name, without options that change no result."""
+    spelt_out = dict(config)
+    if config["attention"] is None:
+        spelt_out = to_plain(resolve_config({**config, "attention": PUBLISHED_TOKEN_ATTENTION}), "model")
+    options = spelt_out["attention_args"]
+    spelt_out["attention_args"] = {key: options[key] for key in options if key not in INDIFFERENT_TO_ATTENTION}
+    return spelt_out
+
+
 def adapt_weights(
     model: Backbone, found: FoundWeights, weights: Weights, *, allow_fresh_gates: bool = False
 ) -> tuple[dict[str, Tensor], LoadReport]:
@@ -77,6 +95,7 @@ def adapt_weights(
 
     - A head for another number of classes is left as the model has it, fresh.
     - The first convolution is adapted to another number of channels by :func:`adapt_channels`.
+    - Learned positions of a grid are resized to that of another size of image.
     - Gates that the source does not have stay fresh; they must change nothing, unless ``allow_fresh_gates``.
 
     Args:
@@ -173,6 +192,10 @@ def _fit(name: str, tensor: Tensor, own: Tensor, family: Family | None) -> tuple
         return own, f"the head for {tensor.shape[0]} classes is replaced by a fresh one for {own.shape[0]}"
     if name == f"{family.stem}.weight" and (tensor.shape[0], *tensor.shape[2:]) == (own.shape[0], *own.shape[2:]):
         return adapt_channels(tensor, own.shape[1]), f"filters for {tensor.shape[1]} channels adapted to {own.shape[1]}"
+    if name == family.positions and tensor.ndim == 4 and tensor.shape[::3] == own.shape[::3]:
+        (rows, columns), (old_rows, old_columns) = own.shape[1:3], tensor.shape[1:3]
+        change = f"positions of a grid of {old_rows} x {old_columns} resized to {rows} x {columns}"
+        return resize_grid(tensor, (rows, columns)), change
     return None
 
 

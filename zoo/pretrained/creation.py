@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from zoo.factory import create_model
-from zoo.models.backbone import Backbone
+from zoo.models.backbone import Backbone, attention_registry
 from zoo.pretrained.adaptation import adapt_weights, check_config, has_gates, to_our_names
 from zoo.pretrained.name_maps import Weights, find_family
 from zoo.pretrained.reading import FoundWeights, read_weights
 from zoo.pretrained.report import LoadReport
-from zoo.registry import ATTENTION
 
 _logger = logging.getLogger(__name__)
 
@@ -72,7 +71,7 @@ def create_pretrained(
     allow_fresh_gates = False
     if attention not in (None, "none") and not has_gates(weights):
         args = dict(attention_args or {})
-        if "identity_start" in inspect.signature(ATTENTION[attention]).parameters:
+        if "identity_start" in inspect.signature(attention_registry(name)[attention]).parameters:
             args.setdefault("identity_start", True)
         allow_fresh_gates = args.get("identity_start") is False
         attention_args = args

@@ -12,14 +12,21 @@ from zoo.config import OptimizationConfig
 from zoo.insertion import attention_parameters
 
 
-def split_by_decay(parameters: Iterable[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+def split_by_decay(
+    named_parameters: Iterable[tuple[str, nn.Parameter]],
+) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Split the trainable ones of some parameters into those that decay and those that do not.
 
-    Norm weights and every bias have at most one axis and do not decay; all matrices and kernels do.
+    Matrices and kernels decay: what has more than one axis and a name that ends in ``weight``. Norms, biases, factors,
+    learned tokens and positions do not.
     """
-    trainable = [parameter for parameter in parameters if parameter.requires_grad]
-    decayed = [parameter for parameter in trainable if parameter.ndim > 1]
-    return decayed, [parameter for parameter in trainable if parameter.ndim <= 1]
+    decayed: list[nn.Parameter] = []
+    undecayed: list[nn.Parameter] = []
+    for name, parameter in named_parameters:
+        if parameter.requires_grad:
+            decays = parameter.ndim > 1 and name.endswith("weight")
+            (decayed if decays else undecayed).append(parameter)
+    return decayed, undecayed
 
 
 def create_optimizer(model: nn.Module, config: OptimizationConfig) -> Optimizer:
@@ -33,10 +40,8 @@ def create_optimizer(model: nn.Module, config: OptimizationConfig) -> Optimizer:
     gates = [] if config.attention_lr_multiplier == 1 else attention_parameters(model)
     of_gates = {id(parameter) for parameter in gates}
     groups = []
-    for parameters, lr in (
-        ([parameter for parameter in model.parameters() if id(parameter) not in of_gates], config.peak_lr),
-        (gates, config.peak_lr * config.attention_lr_multiplier),
-    ):
+    for are_gates, lr in ((False, config.peak_lr), (True, config.peak_lr * config.attention_lr_multiplier)):
+        parameters = [pair for pair in model.named_parameters() if (id(pair[1]) in of_gates) == are_gates]
         for group, weight_decay in zip(split_by_decay(parameters), (config.weight_decay, 0.0), strict=True):
             if group:
                 groups.append({"params": group, "weight_decay": weight_decay, "lr": lr})

@@ -14,6 +14,13 @@ from zoo.pretrained.name_maps.family import Piece, change_norm_eps, rename
 ORIGINALS = [original for family in families() for original in family.originals]
 QUICK = {"resnet18", "seresnet18", "seresnet50", "mobilenet_v2", "mobilenetv2_035", "mobilenet_v3_small"}
 QUICK |= {"mobilenetv1_100", "mobilenetv3_small_100", "mobilenetv3_large_100", "mobilenet_v3_large"}
+QUICK |= {
+    "vit_tiny_patch16_224",
+    "vit_small_patch16_224",
+    "vit_base_patch16_224",
+    "vit_b_16",
+    "deit3_small_patch16_224",
+}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +42,7 @@ def test_every_name_and_shape_of_the_original_has_its_place(original) -> None:
     assert {name: piece.tensor.shape for name, piece in weights.items()} == {
         name: tensor.shape for name, tensor in ours.items()
     }
-    assert sorted(piece.origin for piece in weights.values()) == sorted(state)
+    assert {piece.origin for piece in weights.values()} == set(state)
 
 
 def test_a_norm_with_another_eps_gives_the_same_in_evaluation() -> None:
@@ -63,6 +70,12 @@ def test_a_norm_with_another_eps_gives_the_same_in_evaluation() -> None:
         ("mobilenetv3_small_075", "full width"),
         ("mobilenetv3_rw", "another activation"),
         ("resnext50_32x4d", "grouped or wider"),
+        ("vit_base_patch32_224", "patches are of another size"),
+        ("vit_large_patch16_224", "width is another"),
+        ("deit_tiny_distilled_patch16_224", "distillation token"),
+        ("vit_base_patch16_clip_224", "norm before the first block"),
+        ("vit_base_patch16_siglip_224", "pools by"),
+        ("vit_base_patch16_224_miil", "are others"),
         ("vgg16", "has no counterpart here. Those that have: .*seresnet18"),
     ],
 )

@@ -65,6 +65,7 @@ class Family:
         layouts: Tried in order, the first that recognises the names is taken.
         originals: Networks with a counterpart.
         refusals: Library, pattern of names, and why these networks have none.
+        positions: Learned positions of a grid of tokens; resized where the image has another size.
     """
 
     models: tuple[str, ...]
@@ -73,6 +74,7 @@ class Family:
     layouts: Sequence[Layout]
     originals: Sequence[Original]
     refusals: Sequence[tuple[str, str, str]] = ()
+    positions: str | None = None
 
     def layout_of(self, names: Collection[str]) -> Layout:
         """Return the layout of a state dict.
