@@ -21,7 +21,7 @@ def last_attention(model: nn.Module, images: Tensor, _class_index: int = 0) -> H
     """
     attention = _read(model, images)
     grid = attention.looked_at(len(attention.weights) - 1).mean(0)
-    return Heatmap("last_attention", "Attention, last layer", attention.spread(grid))
+    return Heatmap("last_attention", "Last attention", attention.spread(grid))
 
 
 def attention_rollout(model: nn.Module, images: Tensor, _class_index: int = 0) -> Heatmap:

@@ -92,7 +92,7 @@ class CellTracker:
 
     def see(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         """Learn from a convolution or pooling that ran; a forward hook."""
-        sizes = [tuple(value.shape[2:]) for value in (inputs[0], output) if isinstance(value, Tensor)]
+        sizes = [(value.shape[-2], value.shape[-1]) for value in (inputs[0], output) if isinstance(value, Tensor)]
         if len(sizes) != 2 or sizes[0] not in self._known or sizes[1] in self._known:
             return
         before = self._known[sizes[0]]

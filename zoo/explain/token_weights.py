@@ -91,10 +91,11 @@ def find_token_layout(model: nn.Module, image_size: tuple[int, int]) -> TokenLay
         ValueError: No part of the model tells, by ``num_prefix_tokens`` and ``grid_size(image_size)``.
     """
     for module in model.modules():
-        if hasattr(module, "num_prefix_tokens") and callable(getattr(module, "grid_size", None)):
-            rows, columns = module.grid_size(image_size)
+        num_prefix_tokens, grid_size = (getattr(module, name, None) for name in ("num_prefix_tokens", "grid_size"))
+        if isinstance(num_prefix_tokens, int) and callable(grid_size):
+            rows, columns = grid_size(image_size)
             reads_class_token = getattr(module, "pooling", None) == "class_token"
-            return TokenLayout(int(module.num_prefix_tokens), (rows, columns), reads_class_token)
+            return TokenLayout(num_prefix_tokens, (rows, columns), reads_class_token)
     raise ValueError(
         "the model has attention over tokens, but no part of it tells which of them are places of the image: "
         "num_prefix_tokens and grid_size(image_size)"
@@ -130,9 +131,9 @@ def read_token_attention(model: nn.Module, images: Tensor) -> TokenAttention | N
                 read[name] = module.attention_weights(*inputs, **options)[0].float()
 
             stack.callback(module.register_forward_pre_hook(keep, with_kwargs=True).remove)
-        for module in model.modules():
-            if isinstance(module, SequencePooling):
-                stack.callback(module.register_forward_pre_hook(keep_pooling).remove)
+        for part in model.modules():
+            if isinstance(part, SequencePooling):
+                stack.callback(part.register_forward_pre_hook(keep_pooling).remove)
         model(images)
     weights = tuple(weights.cpu() for weights in read.values())
     return TokenAttention(

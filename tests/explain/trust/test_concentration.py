@@ -28,4 +28,4 @@ def test_gates_and_layers_are_named(make_looks_at_patches):
     (found,) = concentrations((), attention)
     assert found.name == "attention (tokens)"
     assert found.largest > 0.99
-    assert found.count == 17
+    assert found.num_weights == 17

@@ -67,7 +67,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _concentrations(explanation: Explanation) -> str:
     rows = [
-        [found.name, f"{found.entropy:.3f}", f"{100 * found.largest:.2f} %", f"{100 / found.count:.2f} %"]
+        [found.name, f"{found.entropy:.3f}", f"{100 * found.largest:.2f} %", f"{100 / found.num_weights:.2f} %"]
         for found in explanation.concentrations
     ]
     return format_table(["weights of", "evenness (entropy, 1 is even)", "largest share", "share if even"], rows)

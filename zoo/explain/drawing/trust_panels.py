@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from zoo.explain.drawing.panels import WIDTH
 from zoo.explain.explanation import Explanation
@@ -68,7 +69,7 @@ def figures(explanation: Explanation) -> list[str]:
         lines.append(
             f"Evenness of the attention's weights (entropy, 1 is even): {mean:.2f} on average; the least even is "
             f"{most.name} with {most.entropy:.2f}, whose largest weight has {100 * most.largest:.1f} % where even ones "
-            f"have {100 / most.count:.1f} %."
+            f"have {100 / most.num_weights:.1f} %."
         )
     if explanation.gates.unread:
         lines.append(f"Gates that do more than multiply and are not shown: {', '.join(explanation.gates.unread)}.")
@@ -105,7 +106,7 @@ def draw_table(explanation: Explanation) -> Figure:
     split = text_height / (table_height + text_height)
     axes = figure.add_axes((0.012, split, 0.976, 0.98 * (1 - split)))
     axes.set_axis_off()
-    table = axes.table(cellText=[list(HEADER), *rows], cellLoc="center", bbox=(0, 0, 1, 1))
+    table = axes.table(cellText=[list(HEADER), *rows], cellLoc="center", bbox=Bbox.unit())
     table.auto_set_font_size(False)
     table.set_fontsize(8.3)
     for (row, column), cell in table.get_celld().items():

@@ -17,20 +17,20 @@ class Concentration(NamedTuple):
         name: Of the module, and what the weights are of.
         entropy: Entropy of the weights, scaled to a sum of 1, as a fraction of that of equal weights: 1 is even.
         largest: Share of the largest weight.
-        count: How many there are; equal weights have a share of ``1 / count`` each.
+        num_weights: How many there are; equal weights have a share of ``1 / num_weights`` each.
     """
 
     name: str
     entropy: float
     largest: float
-    count: int
+    num_weights: int
 
 
 def measure_concentration(name: str, weights: Tensor) -> Concentration:
     """Return how weights are divided; several rows (..., weights) are averaged.
 
     >>> measure_concentration("even", torch.ones(4))
-    Concentration(name='even', entropy=1.0, largest=0.25, count=4)
+    Concentration(name='even', entropy=1.0, largest=0.25, num_weights=4)
     """
     shares = weights.double().clamp_min(0)
     shares = shares / shares.sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
