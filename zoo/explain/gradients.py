@@ -36,23 +36,25 @@ def predict(model: nn.Module, images: Tensor, *, batch_size: int = 32) -> Tensor
 
 
 def gradient_of_logit(
-    model: nn.Module, images: Tensor, class_index: int, intermediate: Callable[[], Tensor] | None = None
+    model: nn.Module, images: Tensor, classes: int | Tensor, intermediate: Callable[[], Tensor] | None = None
 ) -> Tensor:
-    """Return the gradient of the logit of a class, summed over the images.
+    """Return the gradient of the logit of a class, or of each image's own one, summed over the images.
 
     Must run inside :func:`with_gradients`.
 
     Args:
         model: Maps images to logits.
         images: (batch, channels, height, width)
-        class_index: The class.
+        classes: The class, or one per image, int64 (batch,).
         intermediate: Tells, once the model has run, by which tensor to differentiate; ``None`` for the images.
 
     Raises:
         ValueError: The answer does not depend on it by a path that has gradients.
     """
     inputs = images.detach().clone().requires_grad_()
-    logit = model(inputs)[:, class_index].sum()
+    logits = model(inputs)
+    chosen = logits[:, classes] if isinstance(classes, int) else logits.gather(1, classes.unsqueeze(1))
+    logit = chosen.sum()
     if not logit.requires_grad:
         raise ValueError(
             "the model's answer has no gradient: its forward runs under torch.no_grad, detaches its values, or "

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from zoo.comparison.recommendation.data_measures import SIDE, blur
-from zoo.evaluation.predictions import evaluation_mode
+from zoo.explain.gradients import gradient_of_logit, with_gradients
 
 _SMOOTHING_SIGMA = 1.0
 
@@ -51,10 +51,8 @@ def gradient_mass(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     >>> gradient_mass(net, torch.ones(1, 3, 2, 2), torch.tensor([1])).sum().item()  # doctest: +ELLIPSIS
     1.0...
     """
-    with evaluation_mode(model), torch.enable_grad():
-        inputs = images.detach().clone().requires_grad_()
-        chosen = model(inputs).gather(1, labels.unsqueeze(1)).sum()
-        (gradient,) = torch.autograd.grad(chosen, inputs)
+    with with_gradients(model):
+        gradient = gradient_of_logit(model, images, labels)
     mass = gradient.abs().sum(dim=1, keepdim=True)
     mass = functional.interpolate(mass, size=(SIDE, SIDE), mode="bilinear", antialias=True, align_corners=False)
     mass = blur(mass, _SMOOTHING_SIGMA).squeeze(1).clamp_min(0)
