@@ -93,6 +93,32 @@ def test_timm_weights_give_timms_logits(server, small) -> None:
         torch.testing.assert_close(ours(images), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 
 
+def test_timm_weights_of_a_transformer_give_timms_logits_for_other_images_too(server) -> None:
+    theirs = create_original(find_original("timm", "vit_tiny_patch16_224"), dynamic_img_size=True)
+    name = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+    server.files[f"timm/{name}/model.safetensors"] = safetensors.torch.save(theirs.state_dict())
+    ours = zoo.create_model("vit_tiny_patch16_224", pretrained=f"timm:{name}").eval()
+    smaller = zoo.create_model("vit_tiny_patch16_224", image_size=[64, 96], pretrained=f"timm:{name}").eval()
+    images = torch.randn(2, 3, 64, 96)
+    with torch.no_grad():
+        expected = theirs(images)
+        for model in (ours, smaller):
+            torch.testing.assert_close(model(images), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+
+
+def test_every_size_of_timms_transformers_is_found_by_its_name(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(hub, "fetch_from_hub", lambda repository, files: tmp_path / repository / files[0])
+    for name in (
+        "vit_tiny_patch16_224.augreg_in21k",
+        "vit_small_patch16_224.augreg_in1k",
+        "vit_base_patch16_224.augreg_in1k",
+    ):
+        published = fetch_timm(name)
+        assert published.path == tmp_path / "timm" / name / "model.safetensors"
+        assert published.original.model == name.partition(".")[0]
+        assert published.facts["preprocessing"]["mean"] == [0.5, 0.5, 0.5]
+
+
 def test_what_timm_says_of_its_weights_is_kept(server, small) -> None:
     server.files[f"timm/{TIMM_NAME}/model.safetensors"] = safetensors.torch.save(small.state_dict())
     published = fetch_timm(TIMM_NAME)
@@ -207,7 +233,7 @@ def test_torchvision_weights_are_checked_by_the_digits_in_their_name(tmp_path: P
 
 def test_every_torchvision_network_with_a_counterpart_states_a_digest(monkeypatch) -> None:
     monkeypatch.setattr(hub, "fetch", lambda url, *, sha256_start: Path(sha256_start))
-    for model in ("resnet18", "resnet34", "resnet50", "resnet101", "mobilenet_v2", "mobilenet_v3_large"):
+    for model in ("resnet18", "resnet34", "resnet50", "resnet101", "mobilenet_v2", "mobilenet_v3_large", "vit_b_16"):
         for weights in torchvision.models.get_model_weights(model):
             assert len(fetch_torchvision(str(weights)).path.name) >= 8
 
