@@ -486,7 +486,7 @@ def test_where_padding_and_pairs_have_one_shape_both_meanings_are_named() -> Non
         ({"dropout_p": 1.0}, r"dropout_p \(1.0\) must be a number from 0 up to"),
         ({"dropout_p": -0.1}, r"dropout_p \(-0.1\) must be"),
         ({"backend": "spda"}, r"unknown backend 'spda'. Did you mean 'sdpa'\? Known: auto, flash, reference, sdpa"),
-        ({"backend": "flash"}, r"backend 'flash' cannot run: this version has no kernel for tensors on cpu"),
+        ({"backend": "flash"}, r"backend 'flash' cannot run: it takes a CUDA device, and the tensors are on cpu"),
     ],
     ids=str,
 )

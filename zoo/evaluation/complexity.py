@@ -17,6 +17,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.evaluation.predictions import evaluation_mode
+from zoo.functional.flash_attention import FLASH_OPERATOR
 from zoo.functional.validation import check_positive_int
 from zoo.models.parameter_count import count_parameters
 
@@ -177,6 +178,7 @@ MAC_FORMULAS: dict[Any, Callable[[tuple[Any, ...], Any], int]] = {
     aten._scaled_dot_product_efficient_attention: _attention_macs,
     aten._scaled_dot_product_cudnn_attention: _attention_macs,
     aten._scaled_dot_product_fused_attention_overrideable: _attention_macs,
+    FLASH_OPERATOR: _attention_macs,
 }
 """MACs of each operator that contracts, from its arguments and its output; a new kernel's operator is added here."""
 

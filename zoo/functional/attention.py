@@ -1,11 +1,16 @@
 """Scaled dot-product attention: one function, one meaning, several ways to compute it."""
 
-from typing import Literal, Protocol, overload
+from typing import Any, Literal, Protocol, overload
 
 import torch
 from torch import Tensor
 
-from zoo.functional.attention_inputs import prepare_inputs, without_autocast
+from zoo.functional.attention_inputs import AttentionInputs, prepare_inputs, without_autocast
+from zoo.functional.flash_attention import (
+    flash_attention,
+    flash_attention_with_log_sum_exp,
+    why_flash_cannot_run,
+)
 from zoo.functional.masks import Alignment
 from zoo.functional.reference import reference_attention, reference_log_sum_exp
 from zoo.functional.sdpa import sdpa_attention
@@ -104,8 +109,9 @@ def attention(
         scale: ``None`` for ``1 / sqrt(head_dim)``.
         dropout_p: Share of the weights dropped after the softmax, 0 up to 1, the others growing by 1 / (1 - p). It
             acts whenever it is not 0, and is drawn from torch's generator.
-        backend: "reference" (the plain formula in float32 or float64), "sdpa" (torch's fused kernels), "flash" (a
-            kernel of this project), or "auto" for the fastest one that can run. The named ones never fall back.
+        backend: "reference" (the plain formula in float32 or float64), "sdpa" (torch's fused kernels), "flash" (the
+            kernels of this project, for CUDA devices), or "auto": flash for half precision where it can run, else
+            sdpa. The named ones never fall back.
         return_log_sum_exp: Return also ``log sum_j exp(score_ij)``, (batch, heads, query_tokens), in float32 or
             float64 and without gradient, -inf for a query with nothing to look at;
             :func:`zoo.functional.attention_weights.attention_weights` makes exact weights of it.
@@ -136,25 +142,21 @@ def attention(
         scale=scale,
     )
     check_probability("dropout_p", dropout_p)
-    compute = _choose_backend(backend, inputs.query.device)
+    chosen = _choose_backend(backend, inputs)
+    tokens = (inputs.query, inputs.key, inputs.value)
+    options: dict[str, Any] = {"visibility": inputs.visibility, "bias": inputs.bias, "scale": inputs.scale}
     with without_autocast(inputs.query):
-        output = compute(
-            inputs.query,
-            inputs.key,
-            inputs.value,
-            visibility=inputs.visibility,
-            bias=inputs.bias,
-            scale=inputs.scale,
-            dropout_p=dropout_p,
-        )
         if not return_log_sum_exp:
-            return output
-        return output, reference_log_sum_exp(
-            inputs.query, inputs.key, visibility=inputs.visibility, bias=inputs.bias, scale=inputs.scale
-        )
+            compute = flash_attention if chosen == "flash" else BACKENDS[chosen]
+            return compute(*tokens, **options, dropout_p=dropout_p)
+        if chosen == "flash":
+            return flash_attention_with_log_sum_exp(*tokens, **options, dropout_p=dropout_p)
+        output = BACKENDS[chosen](*tokens, **options, dropout_p=dropout_p)
+        return output, reference_log_sum_exp(*tokens[:2], **options)
 
 
 BACKENDS: dict[str, AttentionBackend] = {"reference": reference_attention, "sdpa": sdpa_attention}
+"""Those that run on every device."""
 
 
 def check_backend(backend: str) -> str:
@@ -169,11 +171,17 @@ def check_backend(backend: str) -> str:
     return backend
 
 
-def _choose_backend(backend: str, device: torch.device) -> AttentionBackend:
-    """Return what computes attention under a name; "auto" is torch's fused kernels on every device."""
+def _choose_backend(backend: str, inputs: AttentionInputs) -> str:
+    """Return the name of the backend that computes.
+
+    "auto" is flash for half precision on a CUDA device and torch's fused kernels elsewhere: float32 has no matrix
+    units, and our tiles are made for those.
+    """
     if check_backend(backend) == "flash":
-        raise ValueError(
-            f"backend 'flash' cannot run: this version has no kernel for tensors on {device.type}; "
-            "use 'sdpa', 'reference' or 'auto'"
-        )
-    return BACKENDS["sdpa" if backend == "auto" else backend]
+        reason = why_flash_cannot_run(inputs.query, inputs.value)
+        if reason is not None:
+            raise ValueError(f"backend 'flash' cannot run: {reason}; use 'sdpa', 'reference' or 'auto'")
+    if backend != "auto":
+        return backend
+    is_suited = inputs.query.is_cuda and inputs.query.dtype in (torch.float16, torch.bfloat16)
+    return "flash" if is_suited and why_flash_cannot_run(inputs.query, inputs.value) is None else "sdpa"
