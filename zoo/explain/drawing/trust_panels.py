@@ -57,11 +57,14 @@ def figures(explanation: Explanation) -> list[str]:
             f"an empty image: a gap of {100 * sums.gap:.1f} %."
         )
     for found in explanation.trust.replacements if explanation.trust is not None else ():
-        how = "evened out" if found.how == "uniform" else "shuffled"
+        if found.how == "uniform":
+            how, then = "evened out", "becomes another one" if found.changes_answer else "stays"
+        else:
+            how, then = "shuffled", f"changes in {100 * found.changes_answer:.0f} % of the trials"
         lines.append(
             f"Attention {how}: {explanation.class_name} goes from {100 * found.before:.1f} % to "
             f"{100 * found.after:.1f} %, {100 * found.moved:.1f} % of the probability goes to other classes, and the "
-            f"answer changes in {100 * found.changes_answer:.0f} % of the trials."
+            f"answer {then}."
         )
     if explanation.concentrations:
         most = min(explanation.concentrations, key=lambda each: each.entropy)

@@ -28,8 +28,8 @@ def _about_places(trust: Trust) -> list[str]:
     sentences = []
     if matter:
         sentences.append(
-            f"The places marked by {_join(matter)} matter for this answer: covering them takes it away sooner, and "
-            "showing them alone brings it back sooner, than other places of the same shape or pixels drawn by lot."
+            f"The places marked by {_join(matter)} matter for this answer: over both tests, covering them and showing "
+            "them alone, it hangs on them more than on other places of the same shape or on pixels drawn by lot."
         )
     if rest:
         sentences.append(
