@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -79,8 +79,8 @@ def _image_size(model: nn.Module) -> tuple[int, int, int]:
     if isinstance(known, Mapping) and known.get("input_size"):
         channels, height, width = known["input_size"]
     else:
-        known_here = isinstance(model, Backbone) and hasattr(model, "config")
-        channels, (height, width) = 3, model.image_size if known_here else DEFAULT_IMAGE_SIZE
+        is_own = isinstance(model, Backbone) and hasattr(model, "config")
+        channels, (height, width) = 3, cast(Backbone, model).image_size if is_own else DEFAULT_IMAGE_SIZE
     first = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     return (channels if first is None else first.in_channels), height, width
 

@@ -37,6 +37,7 @@ class PatchEmbedding(nn.Module):
         self.patch_size = check_positive_int("patch_size", patch_size)
         self.projection = nn.Conv2d(in_channels, check_positive_int("embed_dim", embed_dim), patch_size, patch_size)
         nn.init.trunc_normal_(self.projection.weight, std=(in_channels * patch_size**2) ** -0.5)
+        assert self.projection.bias is not None
         nn.init.zeros_(self.projection.bias)
 
     def grid_size(self, image_size: Sequence[int]) -> tuple[int, int]:

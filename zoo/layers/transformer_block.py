@@ -62,7 +62,8 @@ class TransformerBlock(nn.Module):
 
     def attention_weights(self, tokens: Tensor, *, heads: Sequence[int] | None = None, **options: Any) -> Tensor:
         """Return the weights of the attention for tokens that enter the block, (batch, len(heads), tokens, tokens)."""
-        weights: Tensor = self.attention.attention_weights(self.norm1(tokens), heads=heads, **options)
+        attention: Any = self.attention
+        weights: Tensor = attention.attention_weights(self.norm1(tokens), heads=heads, **options)
         return weights
 
 
