@@ -93,7 +93,7 @@ class VisionTransformer(Backbone):
         check_choice("pooling", pooling, get_args(Pooling))
         check_choice("positions", positions, get_args(Positions))
         check_probability("drop_path_rate", drop_path_rate)
-        head_dim = check_heads(embed_dim, num_heads)
+        check_heads(embed_dim, num_heads)
         self.pooling, self.position_scheme = pooling, positions
         self._image_size = _height_and_width(image_size)
         self.embedding = embedding
@@ -102,15 +102,9 @@ class VisionTransformer(Backbone):
         self.class_token = _learned_tokens(int(pooling == "class_token"), embed_dim)
         self.registers = _learned_tokens(check_count("num_registers", num_registers), embed_dim)
         self.num_prefix_tokens = num_registers + int(pooling == "class_token")
-        self.positions: nn.Module | None = None
-        if positions == "learned":
-            self.positions = LearnedPositions(embed_dim, grid_size=grid_size, num_prefix_tokens=self.num_prefix_tokens)
-        elif positions == "sinusoidal":
-            self.positions = SinusoidalPositions2d(embed_dim, num_prefix_tokens=self.num_prefix_tokens)
-        elif positions == "rotary":
-            self.positions = RotaryPositions2d(head_dim, num_prefix_tokens=self.num_prefix_tokens)
-        elif positions == "relative":
-            self.positions = RelativePositionBias2d(num_heads, grid_size, num_prefix_tokens=self.num_prefix_tokens)
+        self.positions = _create_positions(
+            positions, embed_dim, num_heads=num_heads, grid_size=grid_size, num_prefix_tokens=self.num_prefix_tokens
+        )
         self.embedding_dropout = nn.Dropout(check_probability("dropout", dropout))
         factory = MultiHeadSelfAttention if attention is None else attention
         check_flag("qk_norm", qk_norm)
@@ -259,6 +253,20 @@ def _height_and_width(image_size: int | Sequence[int]) -> tuple[int, int]:
         raise ValueError(f"image_size ({image_size!r}) must be a side in pixels, or height and width")
     height, width = image_size if isinstance(image_size, Sequence) else (image_size, image_size)
     return check_positive_int("image_size height", height), check_positive_int("image_size width", width)
+
+
+def _create_positions(
+    scheme: Positions, embed_dim: int, *, num_heads: int, grid_size: tuple[int, int], num_prefix_tokens: int
+) -> nn.Module | None:
+    if scheme == "learned":
+        return LearnedPositions(embed_dim, grid_size=grid_size, num_prefix_tokens=num_prefix_tokens)
+    if scheme == "sinusoidal":
+        return SinusoidalPositions2d(embed_dim, num_prefix_tokens=num_prefix_tokens)
+    if scheme == "rotary":
+        return RotaryPositions2d(embed_dim // num_heads, num_prefix_tokens=num_prefix_tokens)
+    if scheme == "relative":
+        return RelativePositionBias2d(num_heads, grid_size, num_prefix_tokens=num_prefix_tokens)
+    return None
 
 
 def _hidden_dim(embed_dim: int, mlp_ratio: float) -> int:
