@@ -107,3 +107,16 @@ def test_an_unknown_format_and_a_missing_package_are_named(card: Path, tmp_path:
     monkeypatch.setattr(exporting.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"needs onnx: pip install 'vision-attention-zoo\[onnx\]'"):
         export_weights(card, tmp_path / "a.onnx", file_format="onnx")
+
+
+@pytest.mark.parametrize("file_format", ["onnx", "pt2"])
+@pytest.mark.parametrize("options", [{}, {"pooling": "mean", "positions": "rotary"}], ids=["learned", "rotary"])
+def test_a_vision_transformer_takes_any_batch(
+    tmp_path: Path, save_tiny_weights, file_format: str, options: dict[str, str]
+) -> None:
+    torch.manual_seed(0)
+    model = zoo.create_model("vit_tiny_patch4_32", embed_dim=32, depth=1, num_heads=1, **options)
+    save_tiny_weights(tmp_path / "vit.yaml", model)
+    path = tmp_path / f"vit.{file_format}"
+    export_weights(tmp_path / "vit.yaml", path, file_format=file_format)
+    assert_described(path, tmp_path / "vit.yaml", file_format)
