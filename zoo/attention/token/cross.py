@@ -32,8 +32,8 @@ class CrossAttention(nn.Module):
         (batch, tokens, embed_dim) and (batch, context_tokens, context_dim) -> (batch, tokens, embed_dim)
 
     Cost:
-        Time ``O(tokens context_tokens embed_dim)``, memory ``O((tokens + context_tokens) embed_dim)`` in fused kernels, else
-        ``O(tokens context_tokens num_heads)``.
+        Time ``O(tokens context_tokens embed_dim)``, memory ``O((tokens + context_tokens) embed_dim)`` in fused kernels,
+        else ``O(tokens context_tokens num_heads)``.
 
     Raises:
         ValueError: An argument is out of its range.
