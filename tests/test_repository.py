@@ -11,7 +11,9 @@ from torch import nn
 import zoo
 from zoo.comparison.study import read_study
 from zoo.config import parse_run_config
-from zoo.data import list_data
+from zoo.data import list_caption_data, list_data
+from zoo.data.caption_module import CaptionBatch
+from zoo.training.captioner_system import CaptionerSystem
 from zoo.training.image_classifier import create_mixing
 from zoo.training.loss import MixedTargetCrossEntropy
 from zoo.training.optimization import create_optimizer
@@ -19,6 +21,8 @@ from zoo.training.optimization import create_optimizer
 ROOT = Path(__file__).parent.parent
 STUDIES = sorted((ROOT / "configs" / "studies").glob("*.yaml"))
 CONFIGS = sorted(set((ROOT / "configs").rglob("*.yaml")) - set(STUDIES))
+CAPTION_CONFIGS = [path for path in CONFIGS if path.parent.name in list_caption_data()]
+CLASS_CONFIGS = [path for path in CONFIGS if path not in CAPTION_CONFIGS]
 NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "cluttered_digits": 10, "imagenet": 1000, "image_folder": 7}
 
 
@@ -27,7 +31,7 @@ def tracked_files():
     return [ROOT / line for line in listed.splitlines() if (ROOT / line).is_file()]
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.relative_to(ROOT / "configs").as_posix())
+@pytest.mark.parametrize("path", CLASS_CONFIGS, ids=lambda path: path.relative_to(ROOT / "configs").as_posix())
 def test_config_is_parsed_built_and_stepped(path):
     """One step of every config as it stands, on random images of its size and number of classes."""
     config = parse_run_config(["--config", str(path)])
@@ -48,6 +52,27 @@ def test_config_is_parsed_built_and_stepped(path):
     optimizer.step()
     assert loss.isfinite()
     assert any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("path", CAPTION_CONFIGS, ids=lambda path: path.relative_to(ROOT / "configs").as_posix())
+def test_config_of_a_captioner_is_parsed_built_and_stepped(path):
+    """One step of every config as it stands, on random images of its size and random words."""
+    config = parse_run_config(["--config", str(path)])
+    assert path.stem == config.title
+    assert path.parent.name == config.data["name"]
+    torch.manual_seed(0)
+    captioner = zoo.create_captioner(**config.model, num_classes=20, max_words=6)
+    system = CaptionerSystem.from_config(captioner, config)
+    optimizer = create_optimizer(captioner, config.optimization)
+    size = min(int(config.data["image_size"]), 64)
+    before = {name: parameter.detach().clone() for name, parameter in captioner.named_parameters()}
+    batch = CaptionBatch(torch.randn(4, 3, size, size), torch.randint(4, 20, (4, 8)), torch.arange(4))
+    loss = system.training_step(batch, 0)
+    loss.backward()
+    optimizer.step()
+    assert loss.isfinite()
+    assert [name for name, parameter in captioner.named_parameters() if parameter.grad is None] == []
+    assert any(not torch.equal(before[name], parameter) for name, parameter in captioner.named_parameters())
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.relative_to(ROOT / "configs").as_posix())
@@ -86,8 +111,9 @@ def test_a_study_header_names_its_command_and_its_results(path):
 
 def test_every_attention_and_every_data_set_has_a_config():
     configs = [parse_run_config(["--config", str(path)]) for path in CONFIGS]
-    assert {config.model["attention"] for config in configs} >= set(zoo.list_attention())
-    assert {config.data["name"] for config in configs} == set(list_data())
+    assert {config.model.get("attention") for config in configs} >= set(zoo.list_attention())
+    assert {config.model["name"] for config in configs} >= set(zoo.list_captioners())
+    assert {config.data["name"] for config in configs} == {*list_data(), *list_caption_data()}
 
 
 def test_every_module_says_what_it_is_for_in_its_name():

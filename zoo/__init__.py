@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from zoo import factory
 from zoo.factory import (
     create_attention,
+    create_captioner,
     create_token_attention,
     list_attention,
+    list_captioners,
     list_models,
     list_token_attention,
 )
@@ -38,12 +40,14 @@ __all__ = [
     "__version__",
     "attention_parameters",
     "create_attention",
+    "create_captioner",
     "create_data",
     "create_model",
     "create_token_attention",
     "freeze_backbone",
     "insert_attention",
     "list_attention",
+    "list_captioners",
     "list_data",
     "list_models",
     "list_token_attention",

@@ -1,4 +1,4 @@
-"""The only place where a name becomes an object: attention mechanisms and models."""
+"""The only place where a name becomes an object: attention mechanisms, models and captioners."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +10,14 @@ from torch import nn
 from zoo.functional.validation import check_positive_int
 from zoo.layers.attention_slots import TokenAttentionFactory
 from zoo.models.backbone import Backbone, attention_registry
-from zoo.registry import ATTENTION, MODELS, TOKEN_ATTENTION, suggest
+from zoo.models.captioner import Captioner
+from zoo.registry import ATTENTION, CAPTIONERS, MODELS, TOKEN_ATTENTION, suggest
 
 PUBLISHED_TOKEN_ATTENTION = "multi_head"
 """What the blocks of a transformer have where no attention is named."""
 
 _ATTENTION_OPTIONS = ("attention", "attention_args", "attention_stages")
+_SET_BY_CAPTIONERS = ("name", "num_classes", "in_channels")
 _PURPOSES = {ATTENTION.kind: "feature maps", TOKEN_ATTENTION.kind: "tokens"}
 
 
@@ -42,6 +44,11 @@ def list_attention_for(model: str) -> list[str]:
 def list_models() -> list[str]:
     """Return the names of all models, sorted."""
     return list(MODELS)
+
+
+def list_captioners() -> list[str]:
+    """Return the names of all captioners, sorted."""
+    return list(CAPTIONERS)
 
 
 def create_attention(name: str, channels: int, **attention_args: Any) -> nn.Module:
@@ -159,6 +166,59 @@ def create_model(
         **resolved,
     }
     return model
+
+
+def create_captioner(
+    name: str,
+    *,
+    num_classes: int,
+    max_words: int,
+    encoder: str = "resnet20",
+    encoder_args: Mapping[str, Any] | None = None,
+    in_channels: int = 3,
+    **decoder_args: Any,
+) -> Captioner:
+    """Create the captioner ``name``, with random weights.
+
+    Args:
+        name: A name out of :func:`list_captioners`.
+        num_classes: Words that can be read and written, special ones included: the number of logits.
+        max_words: Longest caption that is written.
+        encoder: The model that looks at the image, a name out of :func:`list_models`.
+        encoder_args: Its options, as in :func:`create_model`.
+        in_channels: Channels of the image, at least 1.
+        decoder_args: Options of the decoder, such as ``embed_dim``.
+
+    Returns:
+        The captioner; its ``config`` holds all arguments resolved, as plain values that make the same network again.
+
+    Raises:
+        ValueError: A name, an option or a value is not known.
+
+    >>> import torch
+    >>> captioner = create_captioner("captioner_recurrent", num_classes=20, max_words=8)
+    >>> captioner(torch.zeros(2, 3, 32, 32), torch.tensor([[1, 4, 5], [1, 6, 4]])).shape
+    torch.Size([2, 3, 20])
+    """
+    build = CAPTIONERS[name]
+    given = dict(encoder_args or {})
+    for option in _SET_BY_CAPTIONERS:
+        if option in given:
+            raise ValueError(f"encoder_args: the captioner itself sets {option} of its encoder")
+    options = {"num_classes": num_classes, "max_words": max_words, **decoder_args}
+    resolved = _resolve_options(f"captioner {name!r}", build, options, apart=("encoder",))
+    captioner: Captioner = build(
+        encoder=lambda: create_model(encoder, num_classes=1, in_channels=in_channels, **given), **resolved
+    )
+    of_encoder = {key: value for key, value in captioner.encoder.config.items() if key not in _SET_BY_CAPTIONERS}
+    captioner.config = {
+        "name": name,
+        "encoder": encoder,
+        "encoder_args": of_encoder,
+        "in_channels": in_channels,
+        **resolved,
+    }
+    return captioner
 
 
 def _resolve_attention(

@@ -67,7 +67,7 @@ def test_nan_is_never_best_and_the_last_epoch_is_always_kept(accuracies, expecte
 
 def test_best_accuracy_survives_a_resume():
     before, after = SaveLastAndBest("last", "best"), SaveLastAndBest("last", "best")
-    before.best_top1 = 0.7
+    before.best_score = 0.7
     after.load_state_dict(before.state_dict())
     trainer = FakeTrainer()
     trainer.callback_metrics["val_top1"] = torch.tensor(0.6)

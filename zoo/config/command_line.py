@@ -15,9 +15,9 @@ from lightning.pytorch import Trainer
 
 from zoo.config.optimization import OptimizationConfig
 from zoo.config.run import RunConfig, native_precision, plain
-from zoo.data import DATASETS
-from zoo.factory import MODELS, check_attention, list_attention_for
-from zoo.registry import suggest
+from zoo.data import data_registry
+from zoo.factory import check_attention, list_attention_for
+from zoo.registry import CAPTION_DATASETS, CAPTIONERS, DATASETS, MODELS, suggest
 from zoo.serialization import parse_yaml, read_yaml
 
 DEFAULT_MODEL = "resnet20"
@@ -32,7 +32,7 @@ OWNED_TRAINER_ARGUMENTS: set[str | int] = {
     "fast_dev_run",
 }
 # What the data decide about a model, and what is spelled out by name in the model section.
-MODEL_ARGUMENTS_FROM_DATA: set[str | int] = {"num_classes", "in_channels"}
+MODEL_ARGUMENTS_FROM_DATA: set[str | int] = {"num_classes", "in_channels", "max_words"}
 NAMED_MODEL_ARGUMENTS: set[str | int] = {"attention", "attention_args", "pretrained"}
 # What the run, or a weight card, hands to a data module.
 OWNED_DATA_ARGUMENTS: set[str | int] = {"shuffle_seed", "class_names"}
@@ -124,10 +124,25 @@ def create_parser(model_name: str = DEFAULT_MODEL, data_name: str = DEFAULT_DATA
     parser.add_argument("--config", action="config", help="A YAML file with any of the options below.")
     for option in dataclasses.fields(RunConfig)[4:]:
         parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=_help(option.name))
+    registered = f"One of {', '.join(MODELS)}; to write captions, {', '.join(CAPTIONERS)}."
+    parser.add_argument("--model.name", type=str, default=DEFAULT_MODEL, help=registered)
+    add_arguments = _add_captioner_arguments if model_name in CAPTIONERS else _add_model_arguments
+    add_arguments(parser, model_name)
+    registered = f"One of {', '.join(DATASETS)}; with captions, {', '.join(CAPTION_DATASETS)}."
+    parser.add_argument("--data.name", type=str, default=DEFAULT_DATA, help=registered)
+    datasets = data_registry(data_name)
+    parser.add_class_arguments(datasets[data_name], "data", skip=OWNED_DATA_ARGUMENTS, instantiate=False)
+    parser.add_class_arguments(OptimizationConfig, "optimization", instantiate=False)
+    parser.add_class_arguments(Trainer, "trainer", skip=OWNED_TRAINER_ARGUMENTS, instantiate=False, fail_untyped=False)
+    parser.set_defaults({"trainer.max_epochs": DEFAULT_MAX_EPOCHS, "trainer.num_sanity_val_steps": 0})
+    parser.set_defaults({"trainer.enable_model_summary": False})
+    return parser
+
+
+def _add_model_arguments(parser: RunParser, model_name: str) -> None:
     parser.add_function_arguments(
         MODELS[model_name], "model", skip=MODEL_ARGUMENTS_FROM_DATA | NAMED_MODEL_ARGUMENTS, fail_untyped=False
     )
-    parser.add_argument("--model.name", type=str, default=DEFAULT_MODEL, help=f"One of {', '.join(MODELS)}.")
     parser.add_argument(
         "--model.attention",
         type=str | None,
@@ -141,13 +156,15 @@ def create_parser(model_name: str = DEFAULT_MODEL, data_name: str = DEFAULT_DATA
     parser.add_argument(
         "--model.pretrained", type=str | None, default=None, help="A weights name, file or run folder to start from."
     )
-    parser.add_class_arguments(DATASETS[data_name], "data", skip=OWNED_DATA_ARGUMENTS, instantiate=False)
-    parser.add_argument("--data.name", type=str, default=DEFAULT_DATA, help=f"One of {', '.join(DATASETS)}.")
-    parser.add_class_arguments(OptimizationConfig, "optimization", instantiate=False)
-    parser.add_class_arguments(Trainer, "trainer", skip=OWNED_TRAINER_ARGUMENTS, instantiate=False, fail_untyped=False)
-    parser.set_defaults({"trainer.max_epochs": DEFAULT_MAX_EPOCHS, "trainer.num_sanity_val_steps": 0})
-    parser.set_defaults({"trainer.enable_model_summary": False})
-    return parser
+
+
+def _add_captioner_arguments(parser: RunParser, model_name: str) -> None:
+    skipped = MODEL_ARGUMENTS_FROM_DATA | {"encoder"}
+    parser.add_function_arguments(CAPTIONERS[model_name], "model", skip=skipped, fail_untyped=False)
+    parser.add_argument("--model.encoder", type=str, default=DEFAULT_MODEL, help=f"One of {', '.join(MODELS)}.")
+    parser.add_argument(
+        "--model.encoder_args", type=dict[str, Any] | None, default=None, help="Arguments of the encoder, such as stem."
+    )
 
 
 def _help(option: str) -> str:
@@ -185,14 +202,27 @@ def to_run_config(parsed: Namespace) -> RunConfig:
         raise ValueError(f"seed ({values['seed']}) must be from 0 to {2**32 - 1}")
     if trainer["max_epochs"] == 0 or trainer["max_steps"] == 0:
         raise ValueError("trainer.max_epochs and trainer.max_steps must be at least 1, or -1 for no such limit")
+    writes, has_captions = model["name"] in CAPTIONERS, values["data"]["name"] in CAPTION_DATASETS
+    if writes != has_captions:
+        raise ValueError(
+            f"model.name {model['name']!r} {'writes captions' if writes else 'tells classes'}, but data.name "
+            f"{values['data']['name']!r} has {'captions' if has_captions else 'classes'}"
+        )
+    if writes:
+        model["encoder_args"] = dict(model["encoder_args"] or {})
+    else:
+        _check_attention_arguments(model)
+    trainer["precision"] = trainer["precision"] or native_precision(trainer["accelerator"])
+    values["optimization"] = OptimizationConfig(**values["optimization"])
+    return RunConfig(**{key: plain(value) if key != "optimization" else value for key, value in values.items()})
+
+
+def _check_attention_arguments(model: dict[str, Any]) -> None:
     model["attention_args"] = dict(model["attention_args"] or {})
     if model["attention"] not in (None, "none"):
         check_attention(model["name"], model["attention"], model["attention_args"])
     elif model["attention_args"]:
         raise ValueError(f"model.attention_args {model['attention_args']} have no effect without model.attention")
-    trainer["precision"] = trainer["precision"] or native_precision(trainer["accelerator"])
-    values["optimization"] = OptimizationConfig(**values["optimization"])
-    return RunConfig(**{key: plain(value) if key != "optimization" else value for key, value in values.items()})
 
 
 def _config_files(arguments: Sequence[str]) -> list[str]:

@@ -1,25 +1,32 @@
-"""Data sets by name: built in, CIFAR, ImageNet, or a folder of images."""
+"""Data sets by name: built in, CIFAR, ImageNet, a folder of images; scenes and images with captions."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from zoo.registry import DATASETS, suggest
+from zoo.registry import CAPTION_DATASETS, DATASETS, Registry, suggest
 
-if TYPE_CHECKING:
-    from zoo.data.data_module import ImageDataModule
-
-__all__ = ["create_data", "list_data"]
+__all__ = ["create_data", "data_registry", "list_caption_data", "list_data"]
 
 
 def list_data() -> list[str]:
-    """Return the names that :func:`create_data` takes, sorted."""
+    """Return the names of the data sets with classes, sorted."""
     return list(DATASETS)
 
 
-def create_data(name: str, **options: Any) -> "ImageDataModule":
+def list_caption_data() -> list[str]:
+    """Return the names of the data sets with captions, sorted."""
+    return list(CAPTION_DATASETS)
+
+
+def data_registry(name: str) -> Registry:
+    """Return where a data set is registered; an unknown one would stand among those with classes."""
+    return CAPTION_DATASETS if name in CAPTION_DATASETS else DATASETS
+
+
+def create_data(name: str, **options: Any) -> Any:
     """Create the data module registered as ``name``.
 
     Args:
-        name: One of :func:`list_data`.
+        name: One of :func:`list_data` or :func:`list_caption_data`.
         **options: Keyword arguments of the registered class.
 
     Raises:
@@ -27,7 +34,7 @@ def create_data(name: str, **options: Any) -> "ImageDataModule":
     """
     import inspect
 
-    factory = DATASETS[name]
+    factory = data_registry(name)[name]
     known = list(inspect.signature(factory).parameters)
     for option in options:
         if option not in known:

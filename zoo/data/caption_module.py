@@ -113,7 +113,7 @@ class CaptionDataModule(SplitDataModule):
         assert self._vocabulary is not None
         return self._vocabulary
 
-    @property
+    @property  # type: ignore[override]
     def class_names(self) -> tuple[str, ...]:
         """The vocabulary: what the logits of a captioner stand for."""
         return self.vocabulary.words
@@ -122,11 +122,6 @@ class CaptionDataModule(SplitDataModule):
     def num_classes(self) -> int:
         """Words of the vocabulary, the special ones counted: the number of logits of a captioner."""
         return len(self.vocabulary)
-
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        """The splits there are."""
-        return tuple(self._read())
 
     def _read(self) -> dict[Split, CaptionedImages]:
         if self._captioned is None:

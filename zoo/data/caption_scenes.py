@@ -94,7 +94,7 @@ class CaptionScenes(CaptionDataModule):
             size = self.preprocessing.height
             scenes = [draw_scene(generator, size=size, held_out=split == "held_out") for _ in range(count)]
             pixels = draw_images(scenes, size, sources[split if split in SPLITS else "test"], generator)
-            images = TensorSet(torch.from_numpy(pixels), torch.zeros(0), split)
+            images = TensorSet(torch.from_numpy(pixels), torch.zeros(count, dtype=torch.int64), split)
             captions = [[caption_of(scene)] for scene in scenes]
             self._scenes[split] = scenes
             result[split] = CaptionedImages(images, captions, find_regions(scenes, size))

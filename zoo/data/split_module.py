@@ -124,6 +124,22 @@ class SplitDataModule(lightning.LightningDataModule, abc.ABC):
         """Height and width of an image."""
         return self.preprocessing.height, self.preprocessing.width
 
+    class_names: tuple[str, ...]
+    """Names of what the logits of a net for this data stand for: classes, or words."""
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """The splits there are."""
+        return tuple(split for split in self.stage_of_split if split in self._sets())
+
+    @abc.abstractmethod
+    def digest(self) -> str:
+        """Return the sha256 of what a run learns from and is judged by."""
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """Return a readable text: source, splits, and what is done to the images."""
+
     @abc.abstractmethod
     def _sets(self) -> Mapping[Split, ImageSet]:
         """Return the splits, read and checked at the first call."""
@@ -269,10 +285,7 @@ class SplitDataModule(lightning.LightningDataModule, abc.ABC):
 
     def describe_counts(self) -> str:
         """Say how many images each split has."""
-        sets = self._sets()
-        return ", ".join(
-            f"{len(sets[split].labels)} {stage}" for split, stage in self.stage_of_split.items() if split in sets
-        )
+        return ", ".join(f"{self.num_images(split)} {self.stage_of_split[split]}" for split in self.splits)
 
 
 def abbreviate(names: Sequence[str], limit: int = 20) -> str:

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from zoo.functional.additive_attention import additive_attention, additive_attention_weights
+from zoo.functional.attention_inputs import without_autocast
+from zoo.functional.softmax import softmax_dtype
 from zoo.functional.validation import check_positive_int
 from zoo.layers.heads import check_tokens, clear_padding, mask_of_keys
 
@@ -40,14 +42,14 @@ class AdditiveContext(nn.Module):
         nn.init.uniform_(self.score, -(attention_dim**-0.5), attention_dim**-0.5)
 
     def project(self, context: Tensor, context_mask: Tensor | None = None) -> Tensor:
-        """Return the keys of a context, (batch, context_tokens, attention_dim).
+        """Return the keys of a context, (batch, context_tokens, attention_dim), in the precision of the scores.
 
         Raises:
             ValueError: A shape or dtype does not fit.
         """
         check_tokens("context", context, self.context_dim, context_mask)
         keys: Tensor = self.key(clear_padding(context, context_mask))
-        return keys
+        return keys.to(softmax_dtype(keys.dtype))
 
     def forward(self, state: Tensor, keys: Tensor, context: Tensor, context_mask: Tensor | None = None) -> Tensor:
         """Return what the state takes from the context; zeros where no token exists.
@@ -58,13 +60,12 @@ class AdditiveContext(nn.Module):
             context: (batch, context_tokens, context_dim)
             context_mask: Boolean (batch, context_tokens), True for tokens that exist; the others are never read.
         """
-        output = additive_attention(
-            self.query(state)[:, None, None],
-            keys[:, None],
-            context[:, None],
-            self.score,
-            mask=mask_of_keys(context_mask),
-        )
+        query = self.query(state)[:, None, None]
+        # Otherwise autocast would round keys and context, which do not change, at every step anew.
+        with without_autocast(keys):
+            output = additive_attention(
+                query, keys[:, None], context[:, None], self.score, mask=mask_of_keys(context_mask)
+            )
         return output[:, 0, 0]
 
     def attention_weights(self, state: Tensor, keys: Tensor, context_mask: Tensor | None = None) -> Tensor:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from torch import Tensor, nn
 
@@ -21,7 +21,30 @@ class Backbone(nn.Module):
     """
 
     config: dict[str, Any]
+    feature_channels: int
+    """Channels of :meth:`feature_map`."""
+    classifier_names: ClassVar[tuple[str, ...]]
+    """The parts that make logits of the feature map, which :meth:`feature_map` does not need."""
     _attention_places: tuple[AttentionPlace, ...] = ()
+
+    def feature_map(self, images: Tensor) -> Tensor:
+        """Return what the classifier pools, ``(batch, feature_channels, rows, columns)``: the image in features.
+
+        Args:
+            images: ``(batch, in_channels, height, width)``
+        """
+        raise NotImplementedError
+
+    def end_at_stage(self, stage: int) -> None:
+        """Drop what comes behind a stage, so that :meth:`feature_map` is that stage's: finer, and cheaper to make.
+
+        Args:
+            stage: Counted from 1.
+
+        Raises:
+            ValueError: There is no such stage, or the network cannot end at one.
+        """
+        raise ValueError(f"{self.config['name']} cannot end at stage {stage}: only ResNets can end early")
 
     def attention_places(self) -> tuple[AttentionPlace, ...]:
         """Return every gate in the order of the network, with its stage and the channels of the map it gates.

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from zoo.functional.softmax import softmax_dtype
 from zoo.functional.validation import check_positive_int, check_probability
 from zoo.layers.additive_context import AdditiveContext
 from zoo.layers.heads import clear_padding
@@ -23,7 +24,8 @@ class RecurrentDecoder(nn.Module):
         num_words: Words that can be read and written, special ones included.
         context_dim: Width of the context's tokens, at least 1.
         embed_dim: Width of the embedded words, at least 1.
-        hidden_dim: Width of the state, at least 1; attention compares in the same width.
+        hidden_dim: Width of the state, at least 1.
+        attention_dim: Width in which the state and the context are compared, at least 1.
         dropout: Share of embedded words and of the output layer's input dropped in training, 0 up to 1.
 
     Shape:
@@ -43,14 +45,21 @@ class RecurrentDecoder(nn.Module):
     """
 
     def __init__(
-        self, *, num_words: int, context_dim: int, embed_dim: int = 128, hidden_dim: int = 256, dropout: float = 0.0
+        self,
+        *,
+        num_words: int,
+        context_dim: int,
+        embed_dim: int = 128,
+        hidden_dim: int = 256,
+        attention_dim: int = 64,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         check_positive_int("num_words", num_words)
         check_positive_int("embed_dim", embed_dim)
         self.num_words = num_words
         self.embedding = nn.Embedding(num_words, embed_dim, padding_idx=PAD)
-        self.attention = AdditiveContext(hidden_dim, context_dim, attention_dim=hidden_dim)
+        self.attention = AdditiveContext(hidden_dim, context_dim, attention_dim=attention_dim)
         self.first_state = nn.Linear(context_dim, hidden_dim)
         self.cell = nn.GRUCell(embed_dim + context_dim, hidden_dim)
         self.hidden = nn.Linear(hidden_dim + context_dim + embed_dim, embed_dim)
@@ -84,8 +93,13 @@ class RecurrentDecoder(nn.Module):
         """Return the state before the first word."""
         keys = self.attention.project(context, context_mask)
         clean = clear_padding(context, context_mask)
+        clean = clean.to(softmax_dtype(clean.dtype))  # once, not at every step
         num_tokens = clean.shape[1] if context_mask is None else context_mask.sum(1, keepdim=True).clamp_min(1)
-        state = {"hidden": torch.tanh(self.first_state(clean.sum(1) / num_tokens)), "context": clean, "keys": keys}
+        state = {
+            "hidden": torch.tanh(self.first_state((clean.sum(1) / num_tokens).to(context.dtype))),
+            "context": clean,
+            "keys": keys,
+        }
         return state if context_mask is None else {**state, "context_mask": context_mask}
 
     def step(self, words: Tensor, state: State) -> tuple[Tensor, State]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from zoo.layers.attention_slots import AttentionFactory, AttentionSlots
 from zoo.layers.conv_norm_act import ConvNormAct
@@ -80,6 +81,8 @@ class MobileNetV1(Backbone):
     https://arxiv.org/abs/1704.04861
     """
 
+    classifier_names = ("classifier",)
+
     def __init__(
         self,
         *,
@@ -107,9 +110,15 @@ class MobileNetV1(Backbone):
             layers.append(DepthwiseSeparable(channels, out_channels, stride=stride, activation=act, attention=slot))
             channels = out_channels
         self.features = nn.Sequential(*layers)
+        self.feature_channels = channels
         self.classifier = linear(channels, num_classes)
         self._attention_places = slots.places()
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits of ``(batch, in_channels, height, width)`` images."""
-        return self.classifier(global_mean(self.features(images)))
+        return self.classifier(global_mean(self.feature_map(images)))
+
+    @override
+    def feature_map(self, images: Tensor) -> Tensor:
+        features: Tensor = self.features(images)
+        return features

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from zoo.layers.attention_slots import AttentionFactory, AttentionSlots
 from zoo.layers.conv_norm_act import ConvNormAct, convolution
@@ -89,6 +90,8 @@ class MobileNetV2(Backbone):
     https://arxiv.org/abs/1801.04381
     """
 
+    classifier_names = ("classifier",)
+
     def __init__(
         self,
         *,
@@ -123,9 +126,15 @@ class MobileNetV2(Backbone):
         last_channels = make_divisible(1280 * max(1.0, width_multiplier))
         layers.append(ConvNormAct(channels, last_channels, 1, activation=nn.ReLU6))
         self.features = nn.Sequential(*layers)
+        self.feature_channels = last_channels
         self.classifier = nn.Sequential(nn.Dropout(dropout), linear(last_channels, num_classes))
         self._attention_places = slots.places()
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits of ``(batch, in_channels, height, width)`` images."""
-        return self.classifier(global_mean(self.features(images)))
+        return self.classifier(global_mean(self.feature_map(images)))
+
+    @override
+    def feature_map(self, images: Tensor) -> Tensor:
+        features: Tensor = self.features(images)
+        return features

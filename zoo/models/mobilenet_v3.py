@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from zoo.layers.attention_slots import AttentionFactory, AttentionSlots
 from zoo.layers.conv_norm_act import ConvNormAct, convolution
@@ -174,6 +175,8 @@ class MobileNetV3(Backbone):
     Source: Howard et al., "Searching for MobileNetV3", ICCV 2019, https://arxiv.org/abs/1905.02244
     """
 
+    classifier_names = ("classifier",)
+
     def __init__(
         self,
         rows: Sequence[_Row],
@@ -204,6 +207,7 @@ class MobileNetV3(Backbone):
             channels = row.out_channels
         layers.append(_ConvNormAct(channels, 6 * channels, 1, activation=nn.Hardswish))
         self.features = nn.Sequential(*layers)
+        self.feature_channels = 6 * channels
         head_channels = make_divisible(head_channels * width_multiplier)
         self.classifier = nn.Sequential(
             linear(6 * channels, head_channels), nn.Hardswish(), nn.Dropout(dropout), linear(head_channels, num_classes)
@@ -212,7 +216,12 @@ class MobileNetV3(Backbone):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits of ``(batch, in_channels, height, width)`` images."""
-        return self.classifier(global_mean(self.features(images)))
+        return self.classifier(global_mean(self.feature_map(images)))
+
+    @override
+    def feature_map(self, images: Tensor) -> Tensor:
+        features: Tensor = self.features(images)
+        return features
 
 
 def _register_mobilenet_v3(name: str, rows: Sequence[_Row], head_channels: int) -> None:

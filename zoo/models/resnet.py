@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from zoo.layers.attention_slots import AttentionFactory, AttentionSlots
 from zoo.layers.conv_norm_act import convolution
@@ -147,6 +148,8 @@ class ResNet(Backbone):
     Source: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, https://arxiv.org/abs/1512.03385
     """
 
+    classifier_names = ("fc",)
+
     def __init__(
         self,
         block: type[BasicBlock] | type[Bottleneck],
@@ -173,6 +176,7 @@ class ResNet(Backbone):
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1) if large else nn.Identity()
         channels = width
         self.stages: list[str] = []
+        self._stage_channels: list[int] = []
         for stage, depth in enumerate(stage_depths, start=1):
             planes = width * 2 ** (stage - 1)
             blocks: list[nn.Module] = []
@@ -183,16 +187,32 @@ class ResNet(Backbone):
                 blocks.append(block(channels, planes, stride=stride, shortcut=skip, attention=slot))
                 channels = planes * block.expansion
             self.stages.append(f"layer{stage}")
+            self._stage_channels.append(channels)
             self.add_module(self.stages[-1], nn.Sequential(*blocks))
+        self.feature_channels = channels
         self.fc = linear(channels, num_classes)
         self._attention_places = slots.places()
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits of ``(batch, in_channels, height, width)`` images."""
-        features = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+        return self.fc(global_mean(self.feature_map(images)))
+
+    @override
+    def end_at_stage(self, stage: int) -> None:
+        if not 1 <= stage <= len(self.stages):
+            raise ValueError(f"stage ({stage}) must be from 1 to {len(self.stages)}")
+        for name in self.stages[stage:]:
+            delattr(self, name)
+        del self.stages[stage:]
+        self.feature_channels = self._stage_channels[stage - 1]
+        self._attention_places = tuple(place for place in self._attention_places if place.stage <= stage)
+
+    @override
+    def feature_map(self, images: Tensor) -> Tensor:
+        features: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(images))))
         for stage in self.stages:
             features = getattr(self, stage)(features)
-        return self.fc(global_mean(features))
+        return features
 
 
 def _shortcut(kind: Shortcut, in_channels: int, out_channels: int, stride: int) -> nn.Module | None:

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from zoo.attention.token.multi_head import MultiHeadSelfAttention
 from zoo.functional.validation import check_count, check_flag, check_positive_int, check_probability
@@ -68,6 +69,8 @@ class VisionTransformer(Backbone):
         registers: Darcet et al., ICLR 2024, https://arxiv.org/abs/2309.16588
     """
 
+    classifier_names = ("pool", "head_norm", "head")
+
     def __init__(
         self,
         embedding: PatchEmbedding | ConvolutionalEmbedding,
@@ -101,6 +104,7 @@ class VisionTransformer(Backbone):
         _warn_of_few_tokens(grid_size, self._image_size)
         self.class_token = _learned_tokens(int(pooling == "class_token"), embed_dim)
         self.registers = _learned_tokens(check_count("num_registers", num_registers), embed_dim)
+        self.feature_channels = embed_dim
         self.num_prefix_tokens = num_registers + int(pooling == "class_token")
         self.positions = _create_positions(
             positions, embed_dim, num_heads=num_heads, grid_size=grid_size, num_prefix_tokens=self.num_prefix_tokens
@@ -166,6 +170,12 @@ class VisionTransformer(Backbone):
             tokens = block(tokens, **options)
         normalised: Tensor = self.norm(tokens)
         return normalised
+
+    @override
+    def feature_map(self, images: Tensor) -> Tensor:
+        """Return the tokens of the grid as :meth:`encode` makes them, (batch, embed_dim, rows, columns)."""
+        grid = self.encode(images)[:, self.num_prefix_tokens :]
+        return grid.transpose(1, 2).unflatten(2, self.grid_size(images.shape[-2:]))
 
     def summarise(self, tokens: Tensor) -> Tensor:
         """Return what the head classifies, (batch, embed_dim), of the tokens that :meth:`encode` returns."""

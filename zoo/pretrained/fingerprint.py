@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from zoo.models.captioner import with_fixed_words
+
 NUM_LOGITS = 16
 TOLERANCE = 1e-4
 
@@ -26,7 +28,7 @@ def take_fingerprint(model: nn.Module, input_size: tuple[int, int, int]) -> dict
     """Return shape of the fixed input, the first logits it gives in float32 on the CPU, and the tolerance."""
     replica = copy.deepcopy(model).cpu().float().eval()
     with torch.inference_mode():
-        logits = replica(fingerprint_input(input_size))[0, :NUM_LOGITS]
+        logits = with_fixed_words(replica)(fingerprint_input(input_size))[0, :NUM_LOGITS]
     if not logits.isfinite().all():
         raise ValueError("the model gives NaN or infinite logits for the fixed input: its weights are broken")
     rounded = [float(f"{logit:.9g}") for logit in logits.tolist()]

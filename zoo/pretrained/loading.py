@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from zoo.factory import create_model
+from zoo.factory import create_captioner, create_model
 from zoo.models.parameter_count import count_parameters
 from zoo.pretrained.addresses import parse_address
 from zoo.pretrained.card import RUN_CARD, WeightCard, read_card
@@ -20,7 +20,7 @@ from zoo.pretrained.downloading import fetch
 from zoo.pretrained.fingerprint import compare_fingerprint
 from zoo.pretrained.state_files import PICKLE_SUFFIXES
 from zoo.provenance import checkout_folder
-from zoo.registry import suggest
+from zoo.registry import CAPTIONERS, suggest
 
 
 def load_pretrained(
@@ -179,7 +179,8 @@ def check_problems(problems: Mapping[str, list[str]], source: str) -> None:
 def build_model(config: Mapping[str, Any]) -> nn.Module:
     """Create the model of a card without disturbing the random state of the caller."""
     with torch.random.fork_rng(devices=[]):
-        return create_model(**config)
+        create = create_captioner if config["name"] in CAPTIONERS else create_model
+        return create(**config)
 
 
 def resolve_config(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -238,7 +238,7 @@ class EpochLog(Checkpoint):
 
 
 class SaveLastAndBest(Checkpoint):
-    """Writes the last epoch, and the epoch with the highest validation accuracy, the earliest of equals.
+    """Writes the last epoch, and the epoch with the highest validation score, the earliest of equals.
 
     Lightning's ``ModelCheckpoint`` skips the last epoch when it is not also the best, and forgets the best score
     when the run's folder was moved; neither may happen to a run that can be resumed.
@@ -246,36 +246,41 @@ class SaveLastAndBest(Checkpoint):
     Args:
         last: File of the last epoch.
         best: File of the best epoch so far.
+        score: The figure, logged as ``val_SCORE``, that is the higher the better.
     """
 
-    def __init__(self, last: Path, best: Path) -> None:
+    def __init__(self, last: Path, best: Path, *, score: str = "top1") -> None:
         self.last = last
         self.best = best
-        self.best_top1 = -1.0
+        self.score = score
+        self.best_score = -1.0
         self._validated = False
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Note that this epoch has a validation accuracy of its own."""
+        """Note that this epoch has a validation score of its own."""
         del trainer, pl_module
         self._validated = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save; an accuracy that is no number is never the best."""
+        """Save; a score that is no number is never the best."""
         del pl_module
-        top1 = float(trainer.callback_metrics.get("val_top1", float("nan")))
-        if self._validated and top1 > self.best_top1:
-            self.best_top1 = top1
+        score = float(trainer.callback_metrics.get(f"val_{self.score}", float("nan")))
+        if self._validated and score > self.best_score:
+            self.best_score = score
             trainer.save_checkpoint(self.best)
         self._validated = False
         trainer.save_checkpoint(self.last)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best accuracy so far."""
-        return {"best_top1": self.best_top1}
+        """Return the best score so far."""
+        return {f"best_{self.score}": self.best_score}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up the best accuracy of the run that is resumed."""
-        self.best_top1 = state_dict["best_top1"]
+        """Take up the best score of the run that is resumed."""
+        self.best_score = state_dict[f"best_{self.score}"]
+
+
+_SHARES = {"top1": "top-1", "token_accuracy": "tokens", "exact_match": "exact match"}
 
 
 def format_epoch(row: Mapping[str, float], max_epochs: int | None) -> str:
@@ -289,9 +294,10 @@ def format_epoch(row: Mapping[str, float], max_epochs: int | None) -> str:
     for name, text in (("train_loss", "train loss"), ("val_loss", "val loss")):
         if name in row:
             parts.append(f"{text} {row[name]:.4f}")
-    for name, text in (("train_top1", "train top-1"), ("val_top1", "val top-1")):
-        if name in row:
-            parts.append(f"{text} {100 * row[name]:.2f} %")
+    for name, text in _SHARES.items():
+        for split in ("train", "val"):
+            if f"{split}_{name}" in row:
+                parts.append(f"{split} {text} {100 * row[f'{split}_{name}']:.2f} %")
     return "  ".join([*parts, f"{row['images_per_second']:.0f} images/s", f"{row['train_seconds']:.1f} s"])
 
 

@@ -4,10 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
-from lightning.pytorch import LightningModule
-from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 from torchvision.transforms import v2
@@ -15,10 +12,10 @@ from torchvision.transforms import v2
 from zoo.config import OptimizationConfig, RunConfig
 from zoo.data.data_module import ImageDataModule
 from zoo.training.loss import MixedTargetCrossEntropy
-from zoo.training.optimization import create_optimizer, warmup_cosine
+from zoo.training.system import TrainingSystem
 
 
-class ImageClassifier(LightningModule):
+class ImageClassifier(TrainingSystem):
     """Trains a module that maps images to logits.
 
     Logged once per epoch: ``train_loss``; ``train_top1`` unless images are mixed, where it would compare mixed
@@ -36,6 +33,8 @@ class ImageClassifier(LightningModule):
         ValueError: Fewer than two classes, or another number of class weights.
     """
 
+    score = "top1"
+
     def __init__(
         self,
         model: nn.Module,
@@ -45,16 +44,13 @@ class ImageClassifier(LightningModule):
         class_weights: Sequence[float] | None = None,
         channels_last: bool = True,
     ) -> None:
-        super().__init__()
         if num_classes < 2:
             raise ValueError(
                 f"num_classes ({num_classes}) must be at least 2: with one class there is nothing to learn"
             )
         if class_weights is not None and len(class_weights) != num_classes:
             raise ValueError(f"{len(class_weights)} class weights given for {num_classes} classes")
-        self.optimization = optimization or OptimizationConfig()
-        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
-        self.model = model.to(memory_format=self.memory_format)
+        super().__init__(model, optimization=optimization, channels_last=channels_last)
         weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.loss = MixedTargetCrossEntropy(weights, self.optimization.label_smoothing)
         self.mix = create_mixing(num_classes, self.optimization.mixup_alpha, self.optimization.cutmix_alpha)
@@ -84,8 +80,8 @@ class ImageClassifier(LightningModule):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits ``(batch, num_classes)``."""
-        dtype = next(self.model.parameters()).dtype  # half precision when the trainer's is 16-true or bf16-true
-        return self.model(images.to(dtype=dtype, memory_format=self.memory_format))
+        logits: torch.Tensor = self.model(self.prepare_images(images))
+        return logits
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:  # noqa: ARG002 (Lightning's signature)
         """Return the loss of one batch of ``(images, labels, ...)``."""
@@ -107,9 +103,7 @@ class ImageClassifier(LightningModule):
         if self.mix is None:
             self.log("train_top1", self.train_top1.compute())
             self.train_top1.reset()
-        broken = [name for name, value in self.model.state_dict().items() if not value.isfinite().all()]
-        if broken:
-            raise FloatingPointError(f"{len(broken)} weights are NaN or infinite after the epoch, first {broken[0]}")
+        self.check_weights()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:  # noqa: ARG002 (Lightning's signature)
         """Add one batch to the validation figures."""
@@ -127,34 +121,6 @@ class ImageClassifier(LightningModule):
             raise FloatingPointError(f"the validation loss is {loss.item()}: the logits are NaN or infinite")
         self.log("val_loss", loss, prog_bar=True)
         self.log("val_top1", top1, prog_bar=True)
-
-    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Return the optimizer and a schedule counted in optimizer steps, right under gradient accumulation."""
-        optimizer = create_optimizer(self.model, self.optimization)
-        num_steps = int(self.trainer.estimated_stepping_batches)
-        warmup_steps = self._count_warmup_steps(num_steps)
-
-        def fraction_at(step: int) -> float:
-            final_fraction = self.optimization.final_lr_fraction
-            return warmup_cosine(step, num_steps=num_steps, warmup_steps=warmup_steps, final_fraction=final_fraction)
-
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": LambdaLR(optimizer, fraction_at), "interval": "step"},
-        }
-
-    def _count_warmup_steps(self, num_steps: int) -> int:
-        max_epochs = self.trainer.max_epochs or -1
-        if max_epochs < 1:  # a run bounded by max_steps alone: an epoch is no part of it
-            return num_steps // 20
-        warmup_epochs = self.optimization.warmup_epochs
-        if warmup_epochs is None:
-            warmup_epochs = min(1.0, max_epochs / 5)
-        if warmup_epochs >= max_epochs:
-            raise ValueError(
-                f"optimization.warmup_epochs ({warmup_epochs}) must be below trainer.max_epochs ({max_epochs})"
-            )
-        return round(warmup_epochs * num_steps / max_epochs)
 
 
 def create_mixing(num_classes: int, mixup_alpha: float, cutmix_alpha: float) -> nn.Module | None:

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from lightning.pytorch import seed_everything
 
-import zoo
 from zoo.config import parse_run_config
 from zoo.data import create_data
 from zoo.training.callbacks import TrainingInterrupted
-from zoo.training.image_classifier import ImageClassifier
 from zoo.training.report import announce_run, finish_run, print_result
 from zoo.training.run import create_trainer, resume_run, run_to_resume, start_run
+from zoo.training.tasks import find_task
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,10 +34,11 @@ def train(arguments: list[str]) -> int:
     config, run = resume_run(resumed) if resumed else (parse_run_config(arguments), None)
     seed_everything(config.seed, workers=True, verbose=False)
 
+    task = find_task(config)
     data = create_data(**config.data, shuffle_seed=config.seed)
     data.check()
-    model = zoo.create_model(**config.model, num_classes=data.num_classes, in_channels=data.in_channels)
-    system = ImageClassifier.from_config(model, data, config)
+    model = task.create_model(config, data)
+    system = task.create_system(model, data, config)
 
     run = run or start_run(config)
     try:

@@ -15,20 +15,21 @@ from rich.table import Table
 from torch import nn
 
 from zoo.config import RunConfig
-from zoo.data.data_module import ImageDataModule
-from zoo.evaluation.accuracy import compute_metrics, scalar_metrics
+from zoo.data.split_module import SplitDataModule
+from zoo.evaluation.accuracy import scalar_metrics
 from zoo.evaluation.complexity import count_macs, count_parameters
-from zoo.evaluation.predictions import Predictions, predict_dataset
+from zoo.models.captioner import with_fixed_words
 from zoo.pretrained import WeightCard, save_weights
 from zoo.provenance import code_digest, describe_hardware
 from zoo.serialization import write_atomically
 from zoo.training.callbacks import EpochLog, write_rows
 from zoo.training.learning_curves import plot_learning_curves
 from zoo.training.run import RunFolder, command_line
+from zoo.training.tasks import find_task
 
 
 @rank_zero_only
-def announce_run(config: RunConfig, run: RunFolder, data: ImageDataModule, model: nn.Module) -> None:
+def announce_run(config: RunConfig, run: RunFolder, data: SplitDataModule, model: nn.Module) -> None:
     """Print what is about to be trained, on what, and where it goes."""
     print(data.describe())
     print(f"{config.title}: {count_parameters(model):,} parameters, {config.trainer['precision']}, seed {config.seed}")
@@ -36,11 +37,11 @@ def announce_run(config: RunConfig, run: RunFolder, data: ImageDataModule, model
 
 
 def finish_run(
-    config: RunConfig, run: RunFolder, trainer: Trainer, data: ImageDataModule, model: nn.Module
+    config: RunConfig, run: RunFolder, trainer: Trainer, data: SplitDataModule, model: nn.Module
 ) -> dict[str, Any]:
     """Test the selected and the last epoch, and write weights, card, result, predictions and curves.
 
-    The selected epoch is the one with the best validation accuracy (the earliest of equals; the last when a run
+    The selected epoch is the one with the best validation score (the earliest of equals; the last when a run
     bounded by steps never validated), so the test set has no say in it. Both are computed in float32, whatever
     the training's precision, as ``evaluate.py`` does. Its weights are left in ``model`` and in
     ``weights.safetensors``; the figures of the last epoch stand beside it.
@@ -51,6 +52,7 @@ def finish_run(
     run = RunFolder(trainer.strategy.broadcast(str(run.path)))
     device = trainer.strategy.root_device
     model.to(device, torch.float32)
+    task = find_task(config)
     epochs = {"last_epoch": run.last, "selected_epoch": run.best if run.best.exists() else run.last}
     metrics: dict[str, Any] = {}
     for label, checkpoint in epochs.items():
@@ -58,14 +60,14 @@ def finish_run(
         if label == "selected_epoch" and metrics["last_epoch"]["epoch"] == epoch:
             metrics[label] = metrics["last_epoch"]
             continue
-        prepare = partial(data.prepare_batch, training=False)
-        predictions = predict_dataset(model, data.test_dataloader(), prepare, device=device)
-        metrics[label] = {"epoch": epoch, **compute_metrics(predictions, data.class_names)}
+        outcome = task.test(model, data, device)
+        metrics[label] = {"epoch": epoch, **outcome.metrics}
     rows = next(callback.rows for callback in trainer.checkpoint_callbacks if isinstance(callback, EpochLog))
     if not trainer.is_global_zero:
         return {}
-    write_rows(run.predictions, _prediction_rows(predictions, data))
-    plot_learning_curves(rows, run.curves, title=f"{config.title} on {config.data['name']}, seed {config.seed}")
+    write_rows(run.predictions, outcome.rows)
+    title = f"{config.title} on {config.data['name']}, seed {config.seed}"
+    plot_learning_curves(rows, run.curves, title=title, score=task.score)
     card = _save_card(config, run, data, model, metrics, rows, device)
     result = {
         "model": config.title,
@@ -73,7 +75,7 @@ def finish_run(
         "seed": config.seed,
         "selected_epoch": metrics["selected_epoch"],
         "last_epoch": metrics["last_epoch"],
-        "validation": {row["epoch"]: row.get("val_top1") for row in rows},
+        "validation": {row["epoch"]: row.get(f"val_{task.score[0]}") for row in rows},
         "cost": card.cost,
         "data_report": data.describe(),
         "precision": str(trainer.precision),
@@ -97,32 +99,10 @@ def _load_weights(model: nn.Module, checkpoint: Path) -> int:
     return int(content["epoch"]) + 1
 
 
-def _prediction_rows(predictions: Predictions, data: ImageDataModule) -> list[dict[str, Any]]:
-    """Say of every test image what it is, what the model answered, and how sure it was."""
-    names = data.sample_names("test")
-    probabilities, answers = predictions.logits.softmax(dim=1).max(dim=1)
-    return [
-        {
-            "image": names[index],
-            "label": data.class_names[target],
-            "prediction": data.class_names[answer],
-            "correct": int(target == answer),
-            "probability": f"{probability:.6f}",
-        }
-        for index, target, answer, probability in zip(
-            predictions.indices.tolist(),
-            predictions.targets.tolist(),
-            answers.tolist(),
-            probabilities.tolist(),
-            strict=True,
-        )
-    ]
-
-
 def _save_card(
     config: RunConfig,
     run: RunFolder,
-    data: ImageDataModule,
+    data: SplitDataModule,
     model: nn.Module,
     metrics: Mapping[str, Any],
     rows: list[dict[str, Any]],
@@ -135,9 +115,7 @@ def _save_card(
         "split": "test",
         "class_names": list(data.class_names),
         "options": options,
-        "num_train": data.num_train,
-        "num_val": data.num_val,
-        "num_test": data.num_test,
+        **{f"num_{split}": data.num_images(split) for split in data.splits},
     }
     save = partial(
         save_weights,
@@ -147,7 +125,7 @@ def _save_card(
         stored="selected_epoch",
         cost={
             "parameters": count_parameters(model),
-            "macs": count_macs(model, (data.in_channels, *data.image_size)),
+            "macs": count_macs(with_fixed_words(model), (data.in_channels, *data.image_size)),
             "train_seconds": round(sum(row["train_seconds"] for row in rows), 1),
             "train_images_per_second": speeds[len(speeds) // 2],
         },
@@ -195,18 +173,14 @@ def print_result(config: RunConfig, run: RunFolder, result: Mapping[str, Any]) -
     """Print the run's table, the files it left, and what to try next."""
     console = Console()
     table = Table(title=f"{config.title} on the test set of {config.data['name']} ({_count(result)} images)")
-    for column in ("weights of", "epoch", "top-1 %", "macro %", "NLL", "ECE"):
-        table.add_column(column, justify="left" if column == "weights of" else "right")
-    for label in ("selected_epoch", "last_epoch"):
-        values = result[label]
-        table.add_row(
-            "selected epoch (best validation)" if label == "selected_epoch" else "last epoch",
-            str(values["epoch"]),
-            f"{100 * values['top1']:.2f}",
-            f"{100 * values['macro_accuracy']:.2f}",
-            f"{values['nll']:.4f}",
-            f"{values['ece']:.4f}",
-        )
+    table.add_column("figure")
+    table.add_column("selected epoch (best validation)", justify="right")
+    table.add_column("last epoch", justify="right")
+    epochs = [result["selected_epoch"], result["last_epoch"]]
+    table.add_row("epoch", *(str(values["epoch"]) for values in epochs))
+    for name, words in find_task(config).headline.items():
+        if name in epochs[0]:
+            table.add_row(words, *(_shown(values[name], in_percent=words.endswith("%")) for values in epochs))
     console.print(table)
     cost = result["cost"]
     console.print(
@@ -221,9 +195,13 @@ def print_result(config: RunConfig, run: RunFolder, result: Mapping[str, Any]) -
     }
     for what, path in files.items():
         console.print(f"  {what:<17} {path}", soft_wrap=True, highlight=False)
-    console.print("Next, accuracy per class, calibration and latency of these weights:")
+    console.print("Next, all figures and the latency of these weights:")
     console.print(f"  python evaluate.py --weights {run.path}", soft_wrap=True, highlight=False)
 
 
 def _count(result: Mapping[str, Any]) -> int:
     return int(result["last_epoch"]["num_images"])
+
+
+def _shown(value: float, *, in_percent: bool) -> str:
+    return f"{100 * value:.2f}" if in_percent else f"{value:.4f}"

@@ -28,6 +28,7 @@ from zoo.training.callbacks import (
 from zoo.training.gates_first import TrainGatesFirst
 from zoo.training.memory import keep_freed_memory
 from zoo.training.optimization import create_weight_averaging
+from zoo.training.tasks import find_task
 
 
 class RunFolder:
@@ -174,7 +175,7 @@ def _create_trainer(config: RunConfig, run: RunFolder) -> Trainer:
     callbacks += [
         StopOnSignal(run.last),
         EpochLog(run.epochs),
-        SaveLastAndBest(run.last, run.best),
+        SaveLastAndBest(run.last, run.best, score=find_task(config).score[0]),
     ]
     logger = arguments.pop("logger")
     if logger is None or logger is True:
