@@ -5,7 +5,7 @@ TRITON_INTERPRET=1 python benchmarks/attention_exactness.py --backends flash  th
 
 The measure is what the plain formula loses when it is computed in the dtype itself: ``softmax(q k^T / sqrt(d) + b) v``
 in bfloat16 is off by so much from the same in float64, and a backend may be off by twice as much in its output and by
-three times as much in each gradient.
+three times as much in each gradient. Few tokens and many take different paths in torch's kernels: ``--tokens``.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from zoo.functional.attention import BACKENDS
 RESULTS = Path(__file__).resolve().parent / "results" / "attention_exactness.csv"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 OUTPUT_LIMIT, GRADIENT_LIMIT = 2.0, 3.0
-BATCH, HEADS, TOKENS, HEAD_DIM = 2, 2, 65, 64
+BATCH, HEADS, HEAD_DIM = 2, 2, 64
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Case:
         options: Keyword arguments of attention, but for the bias.
         visible: The pairs that these leave; ``None`` for all.
         bias: Shape of an added bias, which is learned; ``None`` for none.
-        query_tokens: Number of queries.
+        query_tokens: Number of queries; ``None`` for as many as keys.
         head_dim: Columns of queries and keys.
         spread: Standard deviation of queries, keys and values; 1 gives scores of unit variance.
         fused: Queries, keys and values are views of one projection, as a module makes them.
@@ -46,38 +46,41 @@ class Case:
     options: dict[str, Any]
     visible: Tensor | None = None
     bias: tuple[int, ...] | None = None
-    query_tokens: int = TOKENS
+    query_tokens: int | None = None
     head_dim: int = HEAD_DIM
     spread: float = 1.0
     fused: bool = False
 
 
-_LENGTHS = padding_mask(torch.tensor([TOKENS, 20]), TOKENS)
-_PAIRS = torch.rand(BATCH, 1, TOKENS, TOKENS, generator=torch.Generator().manual_seed(9)) < 0.5
-_PAIRS[0, :, 3] = False  # a query with nothing to look at
+def create_cases(tokens: int) -> dict[str, Case]:
+    """Return every option under its name, for this number of keys, at least 24."""
+    lengths = padding_mask(torch.tensor([tokens, 20]), tokens)
+    pairs = torch.rand(BATCH, 1, tokens, tokens, generator=torch.Generator().manual_seed(9)) < 0.5
+    pairs[0, :, 3] = False  # a query with nothing to look at
+    causal, near = causal_mask(tokens), sliding_window_mask(tokens, window=24)
+    per_head = (1, HEADS, tokens, tokens)
+    return {
+        "nothing": Case({}),
+        "large scores": Case({}, spread=3.0),
+        "head_dim 48": Case({}, head_dim=48),
+        "views of one projection": Case({}, fused=True),
+        "mask of lengths": Case({"mask": lengths}, lengths),
+        "mask of pairs": Case({"mask": pairs}, pairs),
+        "causal": Case({"is_causal": True}, causal),
+        "causal, fewer queries": Case({"is_causal": True}, causal_mask(17, tokens), query_tokens=17),
+        "window 4": Case({"window": 4}, sliding_window_mask(tokens, window=4)),
+        "bias per head": Case({}, bias=per_head),
+        "bias per key": Case({}, bias=(BATCH, 1, 1, tokens)),
+        "scale 0.3": Case({"scale": 0.3}),
+        "all together": Case(
+            {"mask": lengths, "is_causal": True, "window": 24, "scale": 0.1},
+            intersect_masks(lengths, causal, near),
+            bias=per_head,
+        ),
+    }
 
-CASES = {
-    "nothing": Case({}),
-    "large scores": Case({}, spread=3.0),
-    "head_dim 48": Case({}, head_dim=48),
-    "views of one projection": Case({}, fused=True),
-    "mask of lengths": Case({"mask": _LENGTHS}, _LENGTHS),
-    "mask of pairs": Case({"mask": _PAIRS}, _PAIRS),
-    "causal": Case({"is_causal": True}, causal_mask(TOKENS)),
-    "causal, fewer queries": Case({"is_causal": True}, causal_mask(17, TOKENS), query_tokens=17),
-    "window 4": Case({"window": 4}, sliding_window_mask(TOKENS, window=4)),
-    "bias per head": Case({}, bias=(1, HEADS, TOKENS, TOKENS)),
-    "bias per key": Case({}, bias=(BATCH, 1, 1, TOKENS)),
-    "scale 0.3": Case({"scale": 0.3}),
-    "all together": Case(
-        {"mask": _LENGTHS, "is_causal": True, "window": 24, "scale": 0.1},
-        intersect_masks(_LENGTHS, causal_mask(TOKENS), sliding_window_mask(TOKENS, window=24)),
-        bias=(1, HEADS, TOKENS, TOKENS),
-    ),
-}
 
-
-def draw(case: Case, dtype: torch.dtype, device: str) -> list[Tensor]:
+def draw(case: Case, tokens: int, dtype: torch.dtype, device: str) -> list[Tensor]:
     """Return query, key, value and, where there is one, the bias, rounded to the dtype."""
     generator = torch.Generator().manual_seed(0)
 
@@ -85,10 +88,10 @@ def draw(case: Case, dtype: torch.dtype, device: str) -> list[Tensor]:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype)
 
     if case.fused:
-        fused = case.spread * normal(BATCH, TOKENS, 3, HEADS, case.head_dim)
+        fused = case.spread * normal(BATCH, tokens, 3, HEADS, case.head_dim)
         tensors = list(fused.permute(2, 0, 3, 1, 4))
     else:
-        lengths = (case.query_tokens, TOKENS, TOKENS)
+        lengths = (case.query_tokens or tokens, tokens, tokens)
         tensors = [case.spread * normal(BATCH, HEADS, length, case.head_dim) for length in lengths]
     return tensors if case.bias is None else [*tensors, normal(*case.bias)]
 
@@ -131,14 +134,14 @@ def reason_against(backend: str, device: str) -> str | None:
     return None
 
 
-def measure(backends: Sequence[str], device: str) -> list[dict[str, Any]]:
+def measure(backends: Sequence[str], tokens: int, device: str) -> list[dict[str, Any]]:
     """Return a row per case, dtype and backend."""
     accelerator = torch.cuda.get_device_name() if device == "cuda" else ""
-    run = describe_run(accelerator=accelerator, batch=BATCH, heads=HEADS, tokens=TOKENS)
+    run = describe_run(accelerator=accelerator, batch=BATCH, heads=HEADS, tokens=tokens)
     rows = []
-    for option, case in CASES.items():
+    for option, case in create_cases(tokens).items():
         for name, dtype in DTYPES.items():
-            tensors = draw(case, dtype, device)
+            tensors = draw(case, tokens, dtype, device)
             exact = differentiate(lambda *them, case=case: plain(case, *them), [tensor.double() for tensor in tensors])
             lost = errors_of(differentiate(lambda *them, case=case: plain(case, *them), tensors), exact)
             for backend in backends:
@@ -174,13 +177,17 @@ def call(case: Case, backend: str, device: str) -> Callable[..., Tensor]:
 
 
 def newest_rows(path: Path = RESULTS) -> list[dict[str, str]]:
-    """Return, of each backend on each machine, the rows of its newest run."""
+    """Return, of each backend with each number of tokens on each machine, the rows of its newest run."""
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    newest = {(row["backend"], row["accelerator"]): row["date"] for row in rows}
-    return [row for row in rows if row["date"] == newest[row["backend"], row["accelerator"]]]
+    newest = {_series(row): row["date"] for row in rows}
+    return [row for row in rows if row["date"] == newest[_series(row)]]
+
+
+def _series(row: dict[str, str]) -> tuple[str, str, str]:
+    return row["backend"], row["tokens"], row["accelerator"]
 
 
 def main() -> None:
@@ -188,6 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     known = [*BACKENDS, "flash"]
     parser.add_argument("--backends", nargs="+", choices=known, help="by default all that can run here")
+    parser.add_argument("--tokens", type=int, default=65)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
@@ -200,7 +208,7 @@ def main() -> None:
             parser.error(reason)
         else:
             print(f"left out: {reason}")
-    rows = measure(backends, arguments.device)
+    rows = measure(backends, arguments.tokens, arguments.device)
     append_rows(arguments.results, rows)
     for row in rows:
         if row["reached"] == "no":

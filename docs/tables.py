@@ -1,4 +1,4 @@
-"""Write the tables of the documents from weight cards, benchmark rows and studies: no figure is typed by hand.
+"""Write the tables of the documents from cards, benchmark rows, studies and docstrings: no figure is typed by hand.
 
 python docs/tables.py            writes README.md and docs/*.md
 python docs/tables.py --check    fails when one of them is not what cards, rows and studies say
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from attention_tables import tables as attention_tables
 from choosing_tables import tables as choosing_tables
 from study_tables import studies_in_full, studies_in_short
 
@@ -102,6 +103,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "comparison": studies_in_short,
     "studies": studies_in_full,
     **choosing_tables(),
+    **attention_tables(),
 }
 
 
