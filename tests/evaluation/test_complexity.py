@@ -1,6 +1,7 @@
 """Parameters and MACs: against published figures, torch's own counter and a formula over modules."""
 
 import copy
+import importlib.util
 
 import pytest
 import torch
@@ -219,6 +220,7 @@ def test_a_gate_within_a_gate_is_booked_once_and_token_attention_is_no_gate():
     assert describe_model(encoder, (1, 10, 64)).gates == ()
 
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
 TOKENS, WIDTH, HEADS, HEAD_DIM = 300, 64, 2, 32
 PROJECTIONS = TOKENS * 4 * WIDTH * WIDTH
 PAIR = 2 * WIDTH  # one pair of tokens in all heads: the score, and the weight times the value
@@ -237,19 +239,30 @@ class OverTokens(nn.Module):
         return self.inner(tokens, **{name: make(tokens) for name, make in self.more.items()})
 
 
+each_backend = pytest.mark.parametrize(
+    "backend",
+    ["reference", "sdpa", "auto", pytest.param("flash", marks=pytest.mark.skipif(not HAS_TRITON, reason="no Triton"))],
+)
+
+
 def count_of_tokens(name: str, more: dict, **options) -> int:
     attention = zoo.create_token_attention(name, WIDTH, num_heads=HEADS, **options)
     return count_macs(OverTokens(attention, **more), (WIDTH, 1, TOKENS))
 
 
-@pytest.mark.parametrize("backend", ["reference", "sdpa", "auto"])
+@each_backend
 @pytest.mark.parametrize(
     ("name", "options", "more", "products"),
     [
         ("multi_head", {}, {}, TOKENS**2 * PAIR),
         # Masked scores are computed, and counted.
         ("multi_head", {"is_causal": True}, {}, TOKENS**2 * PAIR),
-        ("multi_head", {"qk_norm": True}, {"mask": lambda tokens: tokens.new_ones(1, 1, 300, 300).bool()}, TOKENS**2 * PAIR),
+        (
+            "multi_head",
+            {"qk_norm": True},
+            {"mask": lambda tokens: tokens.new_ones(1, 1, 300, 300).bool()},
+            TOKENS**2 * PAIR,
+        ),
         # 43 windows of 7, the last of them with one token of padding.
         ("window", {}, {}, 43 * 7 * 7 * PAIR),
         # The first cut after 3 tokens: 44 windows.
@@ -277,7 +290,7 @@ def test_a_window_costs_its_blocks_where_they_are_computed_and_all_pairs_in_the_
     assert count_of_tokens("multi_head", {}, window=8, backend="reference") == PROJECTIONS + TOKENS**2 * PAIR
 
 
-@pytest.mark.parametrize("backend", ["reference", "sdpa", "auto"])
+@each_backend
 def test_cross_attention_costs_tokens_times_context(backend):
     context = {"context": lambda tokens: tokens.new_empty(1, 50, 48)}
     macs = count_of_tokens("cross", context, context_dim=48, backend=backend)
