@@ -3,19 +3,16 @@
 import importlib.util
 import math
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 from zoo.functional.visibility import Visibility
 
 MAX_HEAD_DIM = 256
 MIN_CAPABILITY = (8, 0)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-Shape = Sequence[int]
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
@@ -99,7 +96,7 @@ def flash_attention_with_log_sum_exp(
         visibility.window,
         0 if visibility.is_causal else visibility.window,
     )
-    return output, log_sum_exp.detach()
+    return output, log_sum_exp.detach() * math.log(2)
 
 
 @torch.library.custom_op("zoo::flash_attention", mutates_args=())
@@ -116,7 +113,7 @@ def _attend(
     reach_before: int | None,
     reach_after: int | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return output, log-sum-exp, and states and end of the keys; the last two empty where nothing can be hidden."""
+    """Return output, log-sum-exp in base 2, and states and end of the keys, the last two empty if not needed."""
     from zoo.kernels.flash_call import FlashCall, find_key_states
     from zoo.kernels.flash_forward import flash_forward
 
@@ -232,18 +229,6 @@ def _send_back(ctx: Any, output_gradient: Tensor, *_: Any) -> tuple[Tensor | Non
 
 
 _attend.register_autograd(_send_back, setup_context=_save)
-
-
-@register_flop_formula(torch.ops.zoo.flash_attention)
-def _forward_flops(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
-    """Count both products of every pair, as torch does for its own attention."""
-    return 2 * math.prod(query[:3]) * key[2] * (query[3] + value[3])
-
-
-@register_flop_formula(torch.ops.zoo.flash_attention_backward)
-def _backward_flops(_: Shape, query: Shape, key: Shape, value: Shape, *__: Any, **___: Any) -> int:
-    """Count five products of every pair, the scores' own once more among them, as torch does for its own attention."""
-    return 2 * math.prod(query[:3]) * key[2] * (3 * query[3] + 2 * value[3])
 
 
 def _by_tokens(like: Tensor, tokens: int, width: int) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from zoo.kernels.flash_bias_gradient import bias_gradient_launch, empty_partial_sums
 from zoo.kernels.flash_call import FlashCall, SavedRows, operand
 from zoo.kernels.flash_key_gradient import key_gradient_launch
-from zoo.kernels.flash_pairs import INFINITY, LOG2_E, load_tile, locate, matrix_of
+from zoo.kernels.flash_pairs import INFINITY, load_tile, locate, matrix_of
 from zoo.kernels.flash_query_gradient import query_gradient_launch
 from zoo.kernels.flash_tiles import Tile
 from zoo.kernels.launch import Launch, empty_by_tokens, num_blocks, padded_width
@@ -54,7 +54,7 @@ def flash_row_state_kernel(
     gradient_tile = load_tile(matrix_of(output_gradient, batch, head), 0, queries, columns, sends, VALUE_DIM)
     delta = tl.sum(output_tile.to(tl.float32) * gradient_tile.to(tl.float32), 1)
     tl.store(delta_ptr + rows, delta, mask=is_query)
-    tl.store(shift_ptr + rows, tl.where(sends, log_sum_exp * LOG2_E, INFINITY), mask=is_query)
+    tl.store(shift_ptr + rows, tl.where(sends, log_sum_exp, INFINITY), mask=is_query)
 
 
 def row_state_launch(
@@ -108,7 +108,7 @@ def flash_backward(
         key_state: As there.
         key_end: As there.
         output: What the forward pass returned.
-        log_sum_exp: What it returned too.
+        log_sum_exp: What it returned too, in base 2.
         output_gradient: (batch, heads, query_tokens, value_dim), in the dtype of the output; any strides.
         wanted: Which gradients to compute.
         tile: ``None`` for those of :mod:`zoo.kernels.flash_tiles`.

@@ -21,6 +21,7 @@ from zoo.kernels.flash_pairs import (
     pairs_of,
     score_gradient,
     shown_keys,
+    weights_again,
 )
 from zoo.kernels.flash_tiles import Tile, bias_gradient_tile
 from zoo.kernels.launch import Launch, num_blocks
@@ -99,7 +100,7 @@ def flash_bias_gradient_kernel(
         of_output = load_tile(matrix_of(output_gradient, batch, head), 0, queries, value_columns, sends, VALUE_DIM)
         value_tile = load_tile(matrix_of(value, batch, head), 0, keys, value_columns, is_shown, VALUE_DIM)
         of_weights = multiply(of_output, tl.trans(value_tile), None)
-        weights = tl.exp2(scores - shift[:, None])
+        weights = weights_again(scores, shift[:, None])
         of_scores, _ = score_gradient(weights, of_weights, delta[:, None], queries[:, None], keys[None, :], pairs)
         total += of_scores
 

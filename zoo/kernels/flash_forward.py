@@ -10,7 +10,6 @@ from torch import Tensor
 from zoo.kernels.flash_call import FlashCall, operand
 from zoo.kernels.flash_pairs import (
     INFINITY,
-    LN_2,
     LOG2_E,
     NAN,
     has_bad_entry,
@@ -156,7 +155,7 @@ def flash_forward_kernel(
     divisor = tl.where(is_blind, 1.0, running_sum)
     if state_ptr is not None:
         divisor = tl.where(is_bad & ~is_blind, NAN, divisor)
-    log_sum_exp = (running_max + tl.log2(divisor)) * LN_2
+    log_sum_exp = running_max + tl.log2(divisor)
     tl.store(log_sum_exp_ptr + batch_head * sizes.query_tokens + queries, log_sum_exp, mask=is_query)
     accumulator = accumulator / divisor[:, None]
     if seed_ptr is not None:
@@ -202,8 +201,8 @@ def flash_forward(
 
     Returns:
         (batch, heads, query_tokens, value_dim) in the dtype of the query, zeros for a query with nothing to look at;
-        and (batch, heads, query_tokens) in float32, -inf for such a query and NaN for one that holds or may look at
-        something that is not finite.
+        and ``log2 sum_j exp(score_ij)``, (batch, heads, query_tokens) in float32, -inf for such a query and NaN for
+        one that holds or may look at something that is not finite.
     """
     output = empty_by_tokens(call.batch, call.heads, call.query_tokens, call.value.shape[3], call.query)
     log_sum_exp = call.query.new_empty(call.batch, call.heads, call.query_tokens, dtype=torch.float32)

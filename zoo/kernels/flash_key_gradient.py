@@ -19,6 +19,7 @@ from zoo.kernels.flash_pairs import (
     score_gradient,
     shown_keys,
     store_tile,
+    weights_again,
 )
 from zoo.kernels.flash_tiles import Tile, key_gradient_tile
 from zoo.kernels.launch import Launch, num_blocks
@@ -63,7 +64,7 @@ def _add_queries(
     of_output = load_tile(output_gradient, start, rows, tl.arange(0, BLOCK_VALUE), sends, VALUE_DIM)
     products = multiply(key, tl.trans(query_tile), None)
     scores = pair_scores(products, state, queries[None, :], keys[:, None], pairs, IS_EDGE, True)
-    weights = tl.exp2(scores - shift[None, :])
+    weights = weights_again(scores, shift[None, :])
     weight_gradient = multiply(value, tl.trans(of_output), None)
     of_scores, dropped = score_gradient(
         weights, weight_gradient, delta[None, :], queries[None, :], keys[:, None], pairs

@@ -14,7 +14,6 @@ import triton.language as tl
 
 IS_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 LOG2_E = tl.constexpr(1.4426950408889634)
-LN_2 = tl.constexpr(0.6931471805599453)
 INFINITY = tl.constexpr(float("inf"))
 NAN = tl.constexpr(float("nan"))
 
@@ -238,6 +237,12 @@ def shown_keys(state_ptr, keys, key_tokens):
     """Return which keys are loaded, and 0 for them and -inf for those that are hidden or not finite."""
     is_key = tl.load(state_ptr + keys, mask=keys < key_tokens, other=-INFINITY) == 0.0
     return is_key, tl.where(is_key, 0.0, -INFINITY)
+
+
+@triton.jit
+def weights_again(scores, shift):
+    """Return ``exp2(scores - shift)``, at most 1: huge scores, rounded unlike in the forward pass, would overflow."""
+    return tl.exp2(tl.minimum(scores - shift, 0.0, propagate_nan=tl.PropagateNan.ALL))
 
 
 @triton.jit

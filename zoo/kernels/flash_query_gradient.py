@@ -19,6 +19,7 @@ from zoo.kernels.flash_pairs import (
     score_gradient,
     shown_keys,
     store_tile,
+    weights_again,
 )
 from zoo.kernels.flash_tiles import Tile, query_gradient_tile
 from zoo.kernels.launch import Launch, num_blocks
@@ -58,7 +59,7 @@ def _add_keys(
     value_tile = load_tile(value, start, rows, tl.arange(0, BLOCK_VALUE), is_key, VALUE_DIM)
     products = multiply(query, tl.trans(key_tile), None)
     scores = pair_scores(products, state, queries[:, None], keys[None, :], pairs, IS_EDGE, True)
-    weights = tl.exp2(scores - shift[:, None])
+    weights = weights_again(scores, shift[:, None])
     weight_gradient = multiply(output_gradient, tl.trans(value_tile), None)
     of_scores, _ = score_gradient(weights, weight_gradient, delta[:, None], queries[:, None], keys[None, :], pairs)
     return multiply(of_scores.to(key_tile.dtype), key_tile, gradient)
