@@ -1,7 +1,8 @@
-"""Measure trained weights on images: accuracy, calibration, cost, latency and memory, as a table and as JSON.
+"""Measure trained weights on images: accuracy or captions, calibration, cost, latency, memory; a table and a JSON.
 
 python evaluate.py --weights resnet20_cbam.cifar10
 python evaluate.py --weights runs/cluttered_digits/resnet20_cbam/seed0 --output evaluation.json
+python evaluate.py --weights captioner_transformer.caption_scenes --split held_out
 python evaluate.py --weights my_weights.yaml --data.name image_folder --data.root path/to/images
 """
 
@@ -12,10 +13,12 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from zoo.data import create_data
+from zoo.evaluation.caption_report import evaluate_captioner, print_caption_report
 from zoo.evaluation.latency import thread_limit
 from zoo.evaluation.options import parse_evaluation_options
 from zoo.evaluation.predictions import choose_device
 from zoo.evaluation.report import evaluate_weights, print_report
+from zoo.models.captioner import Captioner
 from zoo.pretrained import load_pretrained
 from zoo.serialization import write_atomically
 
@@ -28,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model, card = load_pretrained(options.weights, folder=options.folder, device=device, verify=True)
         data = create_data(options.data_name, class_names=card.class_names, **options.data_options)
         with thread_limit(options.num_threads):
-            report = evaluate_weights(
+            evaluate = evaluate_captioner if isinstance(model, Captioner) else evaluate_weights
+            report = evaluate(
                 model,
                 card,
                 data,
@@ -39,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 precision=options.precision,
                 latency_batch_sizes=options.latency_batch_sizes,
             )
-        print_report(report, Console())
+        show = print_caption_report if isinstance(model, Captioner) else print_report
+        show(report, Console())
         if options.output is not None:
             write_atomically(options.output, json.dumps(report, indent=2) + "\n")
             print(f"Written: {options.output}")

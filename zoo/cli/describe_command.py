@@ -12,6 +12,7 @@ from rich.markup import escape
 from zoo.cli.tables import format_options, print_tables
 
 SUMMARY = "Show parameters, MACs and the gates of a model, or the card of weights."
+SCORES = {"top1": "top-1", "exact_match": "exact match"}
 MODEL_ARGUMENTS: dict[str, Any] = {
     "attention": None,
     "attention_stages": None,
@@ -83,6 +84,7 @@ def names_weights(name: str, folder: str | None) -> bool:
 def describe_weights(arguments: argparse.Namespace) -> int:
     """Print what a card says: what made the weights, how good they are, how images are prepared, what they cost."""
     from zoo.evaluation.complexity import describe_model
+    from zoo.models.captioner import with_fixed_words
     from zoo.preprocessing import Preprocessing
     from zoo.pretrained import load_card, load_pretrained
 
@@ -101,11 +103,13 @@ def describe_weights(arguments: argparse.Namespace) -> int:
     for epoch in ("selected_epoch", "last_epoch"):
         figures = card.metrics[epoch]
         stored = ", in the file" if card.metrics["stored"] == epoch else ""
-        shown = "not measured" if "top1" not in figures else f"{100 * figures['top1']:.2f} % top-1"
+        measured = {name: words for name, words in SCORES.items() if name in figures}
+        shown = ", ".join(f"{100 * figures[name]:.2f} % {words}" for name, words in measured.items()) or "not measured"
         facts[f"{epoch.replace('_', ' ')}{stored}"] = shown
     commit = card.commit or {"id": "unknown"}
     facts |= {
-        "classes": ", ".join(card.class_names[:10]) + (", ..." if len(card.class_names) > 10 else ""),
+        "words" if "exact_match" in card.claim else "classes": ", ".join(card.class_names[:10])
+        + (", ..." if len(card.class_names) > 10 else ""),
         "images": Preprocessing.from_dict(card.preprocessing).describe(),
         "licence": card.licence,
         "source": card.source,
@@ -113,7 +117,7 @@ def describe_weights(arguments: argparse.Namespace) -> int:
         "commit": str(commit["id"]),
         "sha256": card.tensors["sha256"],
     }
-    _print({**facts, **card.model, "name": card.name}, describe_model(model, card.input_size))
+    _print({**facts, **card.model, "name": card.name}, describe_model(with_fixed_words(model), card.input_size))
     return 0
 
 

@@ -40,11 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the files; an image that cannot be read is named, and makes the status 1 at the end."""
     from zoo.evaluation.predictions import choose_device
     from zoo.preprocessing import Preprocessing
-    from zoo.pretrained import load_pretrained
+    from zoo.pretrained import load_classifier
 
     device = choose_device(arguments.device)
     sources = [arguments.weights, *([arguments.against] if arguments.against else [])]
-    networks = [load_pretrained(source, folder=arguments.folder, device=device) for source in sources]
+    networks = [load_classifier(source, folder=arguments.folder, device=device) for source in sources]
     for _, card in networks:
         find_class(arguments.class_name, card)
     preprocessing = Preprocessing.from_dict(networks[0][1].preprocessing)

@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from zoo.cli.tables import format_options, print_tables
 
-SUMMARY = "List attentions, models, data sets and weights."
-KINDS = ("attention", "token_attention", "models", "data", "weights")
+SUMMARY = "List attentions, models, captioners, data sets and weights."
+KINDS = ("attention", "token_attention", "models", "captioners", "data", "caption_data", "weights")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,9 @@ def collect(kind: str, folder: str | None) -> list[dict[str, Any]]:
     registries = {
         "attention": registry.ATTENTION,
         "token_attention": registry.TOKEN_ATTENTION,
+        "captioners": registry.CAPTIONERS,
         "data": registry.DATASETS,
+        "caption_data": registry.CAPTION_DATASETS,
     }
     return [
         {"name": name, "summary": summarize(entry), "options": list_options(entry)}
@@ -72,7 +74,7 @@ def summarize(entry: Callable[..., Any]) -> str:
 
 def list_options(entry: Callable[..., Any]) -> dict[str, Any]:
     """Return the keyword arguments a person may set, with their defaults; ``required`` for one without."""
-    given_by_the_zoo = {"attention", "attention_stages", "shuffle_seed", "class_names"}
+    given_by_the_zoo = {"attention", "attention_stages", "shuffle_seed", "class_names", "max_words"}
     parameters = inspect.signature(entry).parameters.values()
     return {
         parameter.name: "required" if parameter.default is parameter.empty else parameter.default
@@ -125,6 +127,7 @@ def describe_weights(name: str, folder: str | None) -> dict[str, Any]:
         "data": card.data["name"],
         "split": card.data["split"],
         "top1": card.claim.get("top1"),
+        **({"exact_match": card.claim["exact_match"]} if "exact_match" in card.claim else {}),
         "epoch": card.metrics["stored"],
         "parameters": card.tensors["num_parameters"],
         "licence": card.licence,
@@ -139,14 +142,18 @@ def _print(lists: dict[str, list[dict[str, Any]]]) -> None:
         "attention": ("name", "what it is", "options and their defaults"),
         "token_attention": ("name", "what it is", "options and their defaults"),
         "models": ("name", "input", "classes", "parameters", "MACs", "options and their defaults"),
+        "captioners": ("name", "what it is", "options and their defaults"),
         "data": ("name", "what it is", "options and their defaults"),
+        "caption_data": ("name", "what it is", "options and their defaults"),
         "weights": ("name", "attention", "data", "top-1", "of the", "parameters", "file"),
     }
     rows = {
         "attention": _summary_row,
         "token_attention": _summary_row,
         "models": _model_row,
+        "captioners": _summary_row,
         "data": _summary_row,
+        "caption_data": _summary_row,
         "weights": _weights_row,
     }
     tables: list[Table | str] = []
@@ -154,7 +161,7 @@ def _print(lists: dict[str, list[dict[str, Any]]]) -> None:
         if not entries:
             tables.append(f"{kind}: none")
             continue
-        table = Table(*columns[kind], title=kind, title_justify="left", show_lines=kind == "data")
+        table = Table(*columns[kind], title=kind, title_justify="left", show_lines="data" in kind)
         for entry in entries:
             table.add_row(*map(escape, rows[kind](entry)))
         tables.append(table)
@@ -181,6 +188,8 @@ def _weights_row(entry: dict[str, Any]) -> list[str]:
     if "model" not in entry:
         return [entry["name"], "", "", "", "", "", entry["file"]]
     top1 = "n/a" if entry["top1"] is None else f"{100 * entry['top1']:.2f} %"
+    if "exact_match" in entry:
+        top1 = f"{100 * entry['exact_match']:.2f} % exact match"
     return [
         entry["name"],
         entry["attention"] or "-",

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from zoo import __version__
 from zoo.cli import (
+    caption_command,
     compare_command,
     convert_command,
     describe_command,
@@ -25,6 +26,7 @@ COMMANDS: dict[str, Any] = {
     "list": list_command,
     "describe": describe_command,
     "predict": predict_command,
+    "caption": caption_command,
     "compare": compare_command,
     "recommend": recommend_command,
     "explain": explain_command,

@@ -21,12 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the answer to each image; a file that cannot be read is named, and makes the status 1 at the end."""
     from zoo.evaluation.predictions import choose_device
-    from zoo.pretrained import load_pretrained
+    from zoo.pretrained import load_classifier
 
     if arguments.top < 1:
         raise ValueError(f"--top ({arguments.top}) must be at least 1")
     device = choose_device(arguments.device)
-    model, card = load_pretrained(arguments.weights, folder=arguments.folder, device=device)
+    model, card = load_classifier(arguments.weights, folder=arguments.folder, device=device)
     answers = []
     unreadable = 0
     for path in arguments.images:

@@ -204,8 +204,10 @@ class SplitDataModule(lightning.LightningDataModule, abc.ABC):
         """Return a loader of a split: shuffled, augmented and full batches only for ``"train"``.
 
         Raises:
-            ValueError: The split has too few images for one batch.
+            ValueError: There is no such split, or it has too few images for one batch.
         """
+        if split not in self._sets():
+            raise ValueError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
         training = split == "train"
         sampler = self.create_sampler(split, shard)
         len(sampler)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from zoo.config import OWNED_DATA_ARGUMENTS, RunParser
-from zoo.data import list_data
+from zoo.data import data_registry, list_caption_data, list_data
 from zoo.evaluation.predictions import Precision
 from zoo.pretrained import RUN_CARD, WeightCard, load_card
-from zoo.registry import DATASETS
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class EvaluationOptions:
     folder: str | None
     data_name: str
     data_options: dict[str, Any]
-    split: Literal["val", "test"]
+    split: Literal["val", "test", "held_out"]
     device: Literal["auto", "cpu", "cuda"]
     precision: Precision
     num_threads: int | None
@@ -89,16 +88,19 @@ def create_evaluation_parser(card: WeightCard | None = None, data_name: str | No
         "--weights", type=str, required=True, help="A name, a card, a safetensors file or a run folder."
     )
     parser.add_argument("--folder", type=str | None, default=None, help="Where to look names up instead of weights/.")
-    parser.add_argument("--split", type=Literal["val", "test"], default="test", help="Which images to measure on.")
+    splits = Literal["val", "test", "held_out"]
+    parser.add_argument("--split", type=splits, default="test", help="Which images; held_out: of caption_scenes alone.")
     parser.add_argument("--device", type=Literal["auto", "cpu", "cuda"], default="auto", help="Where to compute.")
     parser.add_argument("--precision", type=Precision, default="fp32", help="What the accuracies are computed in.")
     parser.add_argument("--num_threads", type=int | None, default=None, help="Threads on the CPU; torch's own choice.")
     parser.add_argument("--latency_batch_sizes", type=list[int], default=[1, 64], help="Batch sizes to time.")
     parser.add_argument("--output", type=str | None, default=None, help="JSON file; evaluation.json of a run folder.")
-    known = ", ".join(list_data())
+    known = ", ".join([*list_data(), *list_caption_data()])
     parser.add_argument("--data.name", type=str, default=data_name, help=f"One of {known}; the card's by default.")
     if card is not None and data_name is not None:
-        parser.add_class_arguments(DATASETS[data_name], "data", skip=OWNED_DATA_ARGUMENTS, instantiate=False)
+        parser.add_class_arguments(
+            data_registry(data_name)[data_name], "data", skip=OWNED_DATA_ARGUMENTS, instantiate=False
+        )
         if data_name == card.data["name"]:
             parser.set_defaults({f"data.{name}": value for name, value in card.data.get("options", {}).items()})
     return parser

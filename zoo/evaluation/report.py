@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from zoo.data import data_registry
 from zoo.evaluation.accuracy import compute_metrics
 from zoo.evaluation.complexity import count_macs, count_parameters
 from zoo.evaluation.latency import measure_latency, measure_peak_memory
 from zoo.evaluation.predictions import Precision, predict_dataset
 from zoo.pretrained import WeightCard
 from zoo.provenance import describe_commit, describe_hardware, describe_versions
-from zoo.registry import DATASETS
 
 if TYPE_CHECKING:
     from zoo.data.data_module import ImageDataModule, Split
@@ -96,16 +96,23 @@ def _size(input_size: tuple[int, ...]) -> str:
 
 
 def compare_with_claim(
-    card: WeightCard, top1: float, data_name: str, split: str, data_options: dict[str, Any]
+    card: WeightCard,
+    measured: float,
+    data_name: str,
+    split: str,
+    data_options: dict[str, Any],
+    *,
+    figure: str = "top1",
 ) -> dict[str, Any]:
-    """Hold a measured top-1 against the card's, where both are about the same images.
+    """Hold a measured figure against the card's, where both are about the same images.
 
     Returns:
         ``measured``, and either ``claimed``, ``difference`` and ``agrees``, or the ``reason`` why none is possible.
     """
     reason = None
     defaults = {
-        name: parameter.default for name, parameter in inspect.signature(DATASETS[data_name]).parameters.items()
+        name: parameter.default
+        for name, parameter in inspect.signature(data_registry(data_name)[data_name]).parameters.items()
     }
     claimed_options = {**defaults, **card.data.get("options", {})}
     differing = [
@@ -117,23 +124,23 @@ def compare_with_claim(
         reason = f"the card is about {card.data['name']}, {card.data['split']}"
     elif differing:
         reason = f"the card is about other options of {data_name}: {', '.join(differing)}"
-    elif "top1" not in card.claim:
-        reason = "the card has no top1"
+    elif figure not in card.claim:
+        reason = f"the card has no {figure}"
     if reason:
-        return {"measured": top1, "reason": reason}
-    difference = top1 - card.claim["top1"]
+        return {"measured": measured, "reason": reason}
+    difference = measured - card.claim[figure]
     return {
-        "measured": top1,
-        "claimed": card.claim["top1"],
+        "measured": measured,
+        "claimed": card.claim[figure],
         "epoch": card.metrics["stored"],
         "difference": difference,
         "agrees": abs(difference) <= CLAIM_TOLERANCE,
     }
 
 
-def describe_claim(claim: dict[str, Any]) -> str:
-    """Say in a sentence what :func:`compare_with_claim` found."""
-    measured = f"Measured {_percent(claim['measured'])} top-1"
+def describe_claim(claim: dict[str, Any], figure: str = "top-1") -> str:
+    """Say in a sentence what :func:`compare_with_claim` found about a figure, given in words."""
+    measured = f"Measured {_percent(claim['measured'])} {figure}"
     if "reason" in claim:
         return f"{measured}; nothing on the card to compare it with: {claim['reason']}."
     epoch = claim["epoch"].replace("_", " ")

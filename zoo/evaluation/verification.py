@@ -11,11 +11,12 @@ from zoo.evaluation.accuracy import compute_metrics
 from zoo.evaluation.complexity import count_macs
 from zoo.evaluation.predictions import predict_dataset
 from zoo.evaluation.report import compare_with_claim, describe_claim
-from zoo.models.captioner import with_fixed_words
+from zoo.models.captioner import Captioner, with_fixed_words
 from zoo.models.parameter_count import count_parameters
 from zoo.pretrained import WeightCard, check_fingerprint, load_card, load_pretrained
 
 if TYPE_CHECKING:
+    from zoo.data.caption_module import CaptionDataModule
     from zoo.data.data_module import ImageDataModule, Split
     from zoo.preprocessing import Preprocessing
 
@@ -82,6 +83,20 @@ def measure_accuracy(
     return compute_metrics(predictions, data.class_names)
 
 
+def measure_captions(
+    model: Captioner, data: "CaptionDataModule", preprocessing: "Preprocessing", split: "Split"
+) -> dict[str, Any]:
+    """Return all metrics of a captioner on a split of the data, the images prepared as the weights need it."""
+    from zoo.evaluation.captions import compute_caption_metrics, predict_captions
+
+    data.preprocessing = preprocessing
+    data.setup()
+    try:
+        return compute_caption_metrics(predict_captions(model, data, split), data.references(split))
+    finally:
+        data.teardown()
+
+
 def _check_count(name: str, counted: int, card: WeightCard) -> Check:
     stated = card.cost.get(name)
     if stated is None:
@@ -97,8 +112,14 @@ def _check_accuracy(model: nn.Module, card: WeightCard, data_options: dict[str, 
     options = {**card.data.get("options", {}), **data_options}
     try:
         data = create_data(card.data["name"], class_names=card.class_names, **options)
-        metrics = measure_accuracy(model, data, Preprocessing.from_dict(card.preprocessing), split)
+        preprocessing = Preprocessing.from_dict(card.preprocessing)
+        if isinstance(model, Captioner):
+            figure, words = "exact_match", "exact match"
+            metrics = measure_captions(model, data, preprocessing, split)
+        else:
+            figure, words = "top1", "top-1"
+            metrics = measure_accuracy(model, data, preprocessing, split)
     except (ValueError, OSError) as error:
         return Check("accuracy", False, str(error))
-    claim = compare_with_claim(card, metrics["top1"], card.data["name"], split, options)
-    return Check("accuracy", claim.get("agrees"), describe_claim(claim))
+    claim = compare_with_claim(card, metrics[figure], card.data["name"], split, options, figure=figure)
+    return Check("accuracy", claim.get("agrees"), describe_claim(claim, words))

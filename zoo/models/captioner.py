@@ -135,6 +135,24 @@ class FixedCaption(nn.Module):
         return self.captioner(images, words.expand(len(images), -1))[:, -1]
 
 
+class FreeCaption(nn.Module):
+    """A captioner that writes by itself: what latencies are taken of.
+
+    ``forward`` maps images to the words with the likeliest one each time, (batch, max_words + 2).
+
+    Args:
+        captioner: The captioner.
+    """
+
+    def __init__(self, captioner: Captioner) -> None:
+        super().__init__()
+        self.captioner = captioner
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the words written about (batch, in_channels, height, width) images."""
+        return self.captioner.write(images).words
+
+
 def with_fixed_words(model: nn.Module) -> nn.Module:
     """Return what maps images alone to logits: a captioner under :class:`FixedCaption`, any other network itself."""
     return FixedCaption(model) if isinstance(model, Captioner) else model

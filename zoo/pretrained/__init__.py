@@ -8,6 +8,7 @@ from zoo.pretrained.loading import (
     find_card,
     list_weights,
     load_card,
+    load_classifier,
     load_pretrained,
     weight_folders,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "find_card",
     "list_weights",
     "load_card",
+    "load_classifier",
     "load_into",
     "load_pretrained",
     "read_card",

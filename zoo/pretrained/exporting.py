@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.pretrained.card import WeightCard
-from zoo.pretrained.loading import build_model, fill_model, load_pretrained
+from zoo.pretrained.loading import build_model, fill_model, load_classifier
 from zoo.serialization import sha256_of, write_atomically
 
 Format = Literal["onnx", "pt2", "safetensors"]
@@ -32,7 +32,7 @@ def export_weights(
     says how images are prepared, what the logits mean, and what was checked.
 
     Args:
-        source: As in :func:`zoo.load_pretrained`.
+        source: As in :func:`zoo.load_pretrained`; captioners are refused.
         path: Where the file goes.
         file_format: ``"onnx"`` for ONNX runtimes; ``"pt2"`` for ``torch.export.load``; ``"safetensors"`` for the bare
             tensors.
@@ -49,7 +49,7 @@ def export_weights(
     if file_format not in get_args(Format):
         raise ValueError(f"format {file_format!r} must be one of {', '.join(get_args(Format))}")
     path = Path(path)
-    model, card = load_pretrained(source, folder=folder, verify=True)
+    model, card = load_classifier(source, folder=folder, verify=True)
     write, read = {"onnx": (write_onnx, read_onnx), "pt2": (write_pt2, read_pt2)}.get(
         file_format, (write_safetensors, read_safetensors)
     )

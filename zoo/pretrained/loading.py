@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from zoo.factory import create_captioner, create_model
+from zoo.models.captioner import Captioner
 from zoo.models.parameter_count import count_parameters
 from zoo.pretrained.addresses import parse_address
 from zoo.pretrained.card import RUN_CARD, WeightCard, read_card
@@ -53,6 +54,26 @@ def load_pretrained(
     if verify:
         check_fingerprint(model, card)
     return model.to(device).eval(), card
+
+
+def load_classifier(
+    source: Path | str,
+    *,
+    folder: Path | str | None = None,
+    device: torch.device | str = "cpu",
+    verify: bool = False,
+) -> tuple[nn.Module, WeightCard]:
+    """Return a trained model that tells classes, and its card; as :func:`load_pretrained` otherwise.
+
+    Raises:
+        ValueError: As there, or the weights are a captioner's.
+    """
+    model, card = load_pretrained(source, folder=folder, device=device, verify=verify)
+    if isinstance(model, Captioner):
+        raise ValueError(
+            f"the weights {card.name!r} are of {card.model['name']}, which writes captions: use zoo caption"
+        )
+    return model, card
 
 
 def check_fingerprint(model: nn.Module, card: WeightCard) -> None:
