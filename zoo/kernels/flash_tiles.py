@@ -93,8 +93,11 @@ def key_gradient_tile(width: int, itemsize: int) -> Tile:
     if width <= 32:
         # As that of the queries' gradient, with a second accumulator of half its width.
         return Tile(64, 64, 4, 2)
+    if width <= 64:
+        # 64 queries would spill on capability 8.0; each thread holds 64 registers of the two accumulators.
+        return Tile(32, 64, 4, 2)
     if width <= 128:
-        # With 4 warps the two accumulators spill from width 64 on.
+        # 8 warps for the same 64 registers of accumulators.
         return Tile(64, 64, 8, 2)
     # Two accumulators of 32 by 256 are 64 registers of each of 256 threads.
     return Tile(32, 32, 8, 1)
