@@ -5,8 +5,6 @@ is ``dS = P * (dP - delta)``; then ``dQ = scale dS K``, ``dK = scale dS^T Q``, `
 is dS summed over the axes it is broadcast on. Nothing is added up across programs, so every run gives the same bits.
 """
 
-# ruff: noqa: N803 - constants of a kernel are written in capitals
-
 from typing import NamedTuple
 
 import torch

@@ -4,8 +4,6 @@ A bias shared by samples or heads is summed over them inside the program; one sh
 those of the tile, and what tiles found is added up at the end, always in the same order.
 """
 
-# ruff: noqa: N803 - constants of a kernel are written in capitals
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """The arguments that all Flash kernels share, and the small kernel that looks at the keys first."""
 
-# ruff: noqa: N803 - constants of a kernel are written in capitals
-
 from dataclasses import dataclass
 from typing import Any
 

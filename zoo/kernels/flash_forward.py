@@ -1,7 +1,5 @@
 """Flash attention forward: softmax and weighted sum in one walk over the keys, no score ever in memory."""
 
-# ruff: noqa: N803 - constants of a kernel are written in capitals
-
 import torch
 import triton
 import triton.language as tl

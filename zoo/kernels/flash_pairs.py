@@ -5,8 +5,6 @@ Tiles in which distance may hide a pair, or that reach past the last token, are 
 tiles between them no pair has to be tested.
 """
 
-# ruff: noqa: N803 - constants of a kernel are written in capitals
-
 from typing import Any, NamedTuple
 
 import triton

@@ -1,7 +1,5 @@
 """Flash attention backward, the gradient of the queries: each program owns a block of them and walks over the keys."""
 
-# ruff: noqa: N803 - constants of a kernel are written in capitals
-
 import triton
 import triton.language as tl
 from torch import Tensor
