@@ -9,6 +9,7 @@ python evaluate.py --weights my_weights.yaml --data.name image_folder --data.roo
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 
@@ -31,20 +32,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model, card = load_pretrained(options.weights, folder=options.folder, device=device, verify=True)
         data = create_data(options.data_name, class_names=card.class_names, **options.data_options)
         with thread_limit(options.num_threads):
-            evaluate = evaluate_captioner if isinstance(model, Captioner) else evaluate_weights
-            report = evaluate(
-                model,
-                card,
-                data,
-                data_name=options.data_name,
-                split=options.split,
-                data_options=options.data_options,
-                device=device,
-                precision=options.precision,
-                latency_batch_sizes=options.latency_batch_sizes,
-            )
-        show = print_caption_report if isinstance(model, Captioner) else print_report
-        show(report, Console())
+            how: dict[str, Any] = {
+                "data_name": options.data_name,
+                "split": options.split,
+                "data_options": options.data_options,
+                "device": device,
+                "precision": options.precision,
+                "latency_batch_sizes": options.latency_batch_sizes,
+            }
+            if isinstance(model, Captioner):
+                report = evaluate_captioner(model, card, data, **how)
+                print_caption_report(report, Console())
+            else:
+                report = evaluate_weights(model, card, data, **how)
+                print_report(report, Console())
         if options.output is not None:
             write_atomically(options.output, json.dumps(report, indent=2) + "\n")
             print(f"Written: {options.output}")

@@ -84,7 +84,7 @@ def names_weights(name: str, folder: str | None) -> bool:
 def describe_weights(arguments: argparse.Namespace) -> int:
     """Print what a card says: what made the weights, how good they are, how images are prepared, what they cost."""
     from zoo.evaluation.complexity import describe_model
-    from zoo.models.captioner import with_fixed_words
+    from zoo.models.captioner import Captioner, with_fixed_words
     from zoo.preprocessing import Preprocessing
     from zoo.pretrained import load_card, load_pretrained
 
@@ -107,9 +107,9 @@ def describe_weights(arguments: argparse.Namespace) -> int:
         shown = ", ".join(f"{100 * figures[name]:.2f} % {words}" for name, words in measured.items()) or "not measured"
         facts[f"{epoch.replace('_', ' ')}{stored}"] = shown
     commit = card.commit or {"id": "unknown"}
+    what = "words" if isinstance(model, Captioner) else "classes"
     facts |= {
-        "words" if "exact_match" in card.claim else "classes": ", ".join(card.class_names[:10])
-        + (", ..." if len(card.class_names) > 10 else ""),
+        what: ", ".join(card.class_names[:10]) + (", ..." if len(card.class_names) > 10 else ""),
         "images": Preprocessing.from_dict(card.preprocessing).describe(),
         "licence": card.licence,
         "source": card.source,

@@ -53,10 +53,11 @@ def collect(kind: str, folder: str | None) -> list[dict[str, Any]]:
         return [describe_weights(name, folder) for name in list_weights(folder)]
     if kind == "models":
         return [describe_untrained(name) for name in registry.MODELS]
+    if kind == "captioners":
+        return [describe_captioner(name) for name in registry.CAPTIONERS]
     registries = {
         "attention": registry.ATTENTION,
         "token_attention": registry.TOKEN_ATTENTION,
-        "captioners": registry.CAPTIONERS,
         "data": registry.DATASETS,
         "caption_data": registry.CAPTION_DATASETS,
     }
@@ -102,6 +103,17 @@ def describe_untrained(name: str) -> dict[str, Any]:
         "macs": count_macs(model, (3, height, width)),
         "options": list_options(MODELS[name]),
     }
+
+
+def describe_captioner(name: str) -> dict[str, Any]:
+    """Return what a captioner is and its options, those of the encoder first."""
+    from zoo.factory import create_captioner
+    from zoo.registry import CAPTIONERS
+
+    of_encoder = {"encoder", "encoder_args"}
+    options = {key: value for key, value in list_options(create_captioner).items() if key in of_encoder}
+    own = {key: value for key, value in list_options(CAPTIONERS[name]).items() if key not in {"encoder", "num_classes"}}
+    return {"name": name, "summary": summarize(CAPTIONERS[name]), "options": options | own}
 
 
 def describe_weights(name: str, folder: str | None) -> dict[str, Any]:

@@ -113,9 +113,8 @@ class CaptionDataModule(SplitDataModule):
         assert self._vocabulary is not None
         return self._vocabulary
 
-    @property  # type: ignore[override]
-    def class_names(self) -> tuple[str, ...]:
-        """The vocabulary: what the logits of a captioner stand for."""
+    @override
+    def output_names(self) -> tuple[str, ...]:
         return self.vocabulary.words
 
     @property
@@ -191,7 +190,7 @@ class CaptionDataModule(SplitDataModule):
 
     def digest(self) -> str:
         """Return the sha256 of what a run learns from and is judged by: splits, captions and images."""
-        digest = hashlib.sha256("\0".join(self.class_names).encode())
+        digest = hashlib.sha256("\0".join(self.vocabulary.words).encode())
         for split, captioned in self._read().items():
             captions = "\n".join("\t".join(each) for each in captioned.captions)
             names = "\0".join(self.sample_names(split))
@@ -206,7 +205,7 @@ class CaptionDataModule(SplitDataModule):
         source = "demanded by the weights" if self._demanded else "of the training captions"
         lines = [f"{self.name}: {self.describe_counts()} images with captions of at most {self.max_words} words"]
         lines += self.describe_source()
-        lines.append(f"Vocabulary, {source}: {self.num_classes} words, {abbreviate(self.class_names)}.")
+        lines.append(f"Vocabulary, {source}: {self.num_classes} words, {abbreviate(self.vocabulary.words)}.")
         lines.append(f"Words that are not in it: {unknown} captions.")
         lines.append(f"Every image: {self.preprocessing.describe()}.")
         return "\n".join(lines)

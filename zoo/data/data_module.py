@@ -68,6 +68,10 @@ class ImageDataModule(SplitDataModule):
         """Number of classes, which is the number of outputs a net for this data has."""
         return len(self.class_names)
 
+    @override
+    def output_names(self) -> tuple[str, ...]:
+        return self.class_names
+
     @abc.abstractmethod
     def read_splits(self) -> dict[Split, ImageSet]:
         """Read the three splits, labels in the order of ``own_class_names``."""

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -36,6 +36,19 @@ _GREY_MEAN, _GREY_STD = 0.449, 0.226
 _DIGESTED_BYTES = 4096
 
 
+class DecodesFiles(Protocol):
+    """What a data module of files says about decoding."""
+
+    preprocessing: Preprocessing
+    shuffle_seed: int
+    num_workers: int
+    worker_timeout_s: int
+
+    @property
+    def file_augmentation(self) -> RandomCropFlip | None:
+        """What training does to an image."""
+
+
 class FileSet:
     """Images of one split on disk.
 
@@ -46,7 +59,7 @@ class FileSet:
         module: Says how to decode.
     """
 
-    def __init__(self, paths: Sequence[str], labels: Tensor, root: Path, module: "ImageFolder") -> None:
+    def __init__(self, paths: Sequence[str], labels: Tensor, root: Path, module: DecodesFiles) -> None:
         self.paths = list(paths)
         self.labels = labels
         self._root = root

@@ -28,12 +28,12 @@ class Group(NamedTuple):
     """Things of one colour and kind.
 
     Args:
-        count: 1 to 3.
+        number: 1 to 3.
         colour: One of ``COLOURS``.
         kind: One of ``KINDS``.
     """
 
-    count: int
+    number: int
     colour: str
     kind: str
 
@@ -55,7 +55,7 @@ def describe_groups(groups: tuple[Group, ...], relation: str | None = None) -> l
     >>> circle, digits = Group(1, "red", "circle"), Group(2, "blue", "7")
     >>> " ".join(word.text for word in describe_groups((digits, circle)))
     'two blue 7s and one red circle'
-    >>> describe_groups((circle, digits._replace(count=1)), "left of")[2:5]
+    >>> describe_groups((circle, digits._replace(number=1)), "left of")[2:5]
     [CaptionWord(text='circle', group=0), CaptionWord(text='left', group=-1), CaptionWord(text='of', group=-1)]
     """
     words: list[CaptionWord] = []
@@ -63,8 +63,8 @@ def describe_groups(groups: tuple[Group, ...], relation: str | None = None) -> l
     for number, group in enumerate(groups):
         if number:
             words += [CaptionWord(word, NO_GROUP) for word in link.split()]
-        article = "a" if relation else NUMBERS[group.count - 1]
-        kind = group.kind if group.count == 1 else _plural(group.kind)
+        article = "a" if relation else NUMBERS[group.number - 1]
+        kind = group.kind if group.number == 1 else _plural(group.kind)
         words += [CaptionWord(word, number) for word in (article, group.colour, kind)]
     return words
 

@@ -106,11 +106,11 @@ def _place(
         things: list[Thing] = []
         for number, group in enumerate(groups):
             low, high = ranges[number]
-            for _ in range(group.count):
+            for _ in range(group.number):
                 thing = _find_place(number, int(generator.integers(low, high + 1)), things, size, generator)
                 if thing is not None:
                     things.append(thing)
-        complete = len(things) == sum(group.count for group in groups)
+        complete = len(things) == sum(group.number for group in groups)
         if complete and (relation is None or _holds(relation, things[0], things[1], scale)):
             return Scene(groups, relation, tuple(things))
 

@@ -3,7 +3,7 @@
 import abc
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import lightning
 import torch
@@ -83,7 +83,7 @@ class SplitDataModule(lightning.LightningDataModule, abc.ABC):
     """
 
     allow_zero_length_dataloader_with_multiple_devices = False
-    stage_of_split: ClassVar[dict[Split, str]] = {
+    stage_of_split: ClassVar[dict[str, str]] = {
         "train": "training",
         "val": "validation",
         "test": "test",
@@ -124,13 +124,14 @@ class SplitDataModule(lightning.LightningDataModule, abc.ABC):
         """Height and width of an image."""
         return self.preprocessing.height, self.preprocessing.width
 
-    class_names: tuple[str, ...]
-    """Names of what the logits of a net for this data stand for: classes, or words."""
-
     @property
     def splits(self) -> tuple[Split, ...]:
         """The splits there are."""
-        return tuple(split for split in self.stage_of_split if split in self._sets())
+        return tuple(split for split in get_args(Split) if split in self._sets())
+
+    @abc.abstractmethod
+    def output_names(self) -> tuple[str, ...]:
+        """Return what the logits of a net for this data stand for: classes, or words."""
 
     @abc.abstractmethod
     def digest(self) -> str:

@@ -93,11 +93,11 @@ def evaluate_captioner(
 def _mistakes(
     written: Sequence[WrittenCaption], references: Sequence[Sequence[Sequence[str]]], names: Sequence[str]
 ) -> list[dict[str, str]]:
-    wrong = [caption for caption in written if not match_references(caption.greedy, references[caption.index])]
+    wrong = [caption for caption in written if not match_references(caption.greedy, references[caption.image])]
     return [
         {
-            "image": names[caption.index],
-            "reference": " ".join(references[caption.index][0]),
+            "image": names[caption.image],
+            "reference": " ".join(references[caption.image][0]),
             "caption": " ".join(caption.greedy),
         }
         for caption in wrong[:MAX_MISTAKES]

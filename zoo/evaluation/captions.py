@@ -23,7 +23,7 @@ class WrittenCaption(NamedTuple):
     """One image: what was written, and how the reference fared.
 
     Attributes:
-        index: Position in the split.
+        image: Position in the split.
         greedy: Words written with the likeliest word each time.
         beam: Words written with a beam of ``BEAM_WIDTH``.
         nats: Negative log-likelihood of the first reference and its end under teacher forcing.
@@ -33,7 +33,7 @@ class WrittenCaption(NamedTuple):
         chances: What an even gaze would give: the share of the image that the boxes cover.
     """
 
-    index: int
+    image: int
     greedy: list[str]
     beam: list[str]
     nats: float
@@ -131,19 +131,22 @@ def _caption_batch(
     right = (logits.argmax(-1) == targets) & exists
     greedy = model.write(batch.images).words.tolist()
     beam = model.write(batch.images, beam_width=BEAM_WIDTH).words.tolist()
+    nats_of_image = nats.view_as(targets).sum(1).tolist()
+    num_words, num_right = exists.sum(1).tolist(), right.sum(1).tolist()
     shares, chances = _ground(model, batch, regions)
     decode = data.vocabulary.decode
     return [
-        WrittenCaption(index, decode(greedy[row]), decode(beam[row]), *figures, shares[row], chances[row])
-        for row, (index, *figures) in enumerate(
-            zip(
-                batch.indices.tolist(),
-                nats.view_as(targets).sum(1).tolist(),
-                exists.sum(1).tolist(),
-                right.sum(1).tolist(),
-                strict=True,
-            )
+        WrittenCaption(
+            image=image,
+            greedy=decode(greedy[row]),
+            beam=decode(beam[row]),
+            nats=nats_of_image[row],
+            num_words=num_words[row],
+            num_right=num_right[row],
+            shares=shares[row],
+            chances=chances[row],
         )
+        for row, image in enumerate(batch.indices.tolist())
     ]
 
 

@@ -152,6 +152,7 @@ class TransformerDecoder(nn.Module):
         tokens, token_mask = self._embed(words)
         weights = {}
         for number, block in enumerate(self.blocks):
+            assert isinstance(block, DecoderBlock)
             if number in wanted:
                 weights[number] = block.attention_weights(
                     tokens, context, token_mask=token_mask, context_mask=context_mask

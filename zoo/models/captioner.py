@@ -16,6 +16,8 @@ from zoo.models.caption_transformer import TransformerDecoder
 from zoo.models.caption_words import SPECIAL_WORDS, START
 from zoo.registry import CAPTIONERS
 
+Decoder = TransformerDecoder | RecurrentDecoder
+
 EncoderFactory = Callable[[], Backbone]
 """Builds the network that looks at the image; its classifier is left out."""
 
@@ -47,7 +49,7 @@ class Captioner(nn.Module):
     def __init__(
         self,
         encoder: EncoderFactory,
-        decoder: Callable[[int], nn.Module],
+        decoder: Callable[[int], Decoder],
         *,
         embed_dim: int,
         max_words: int,
@@ -194,7 +196,7 @@ def create_transformer_captioner(
         dropout: Share dropped in training in the decoder.
     """
 
-    def decoder(context_dim: int) -> nn.Module:
+    def decoder(context_dim: int) -> Decoder:
         return TransformerDecoder(
             num_words=check_num_words(num_classes),
             context_dim=context_dim,
@@ -232,7 +234,7 @@ def create_recurrent_captioner(
         dropout: Share dropped in training in the decoder.
     """
 
-    def decoder(context_dim: int) -> nn.Module:
+    def decoder(context_dim: int) -> Decoder:
         return RecurrentDecoder(
             num_words=check_num_words(num_classes),
             context_dim=context_dim,

@@ -52,10 +52,10 @@ def _test_split(
     names = data.sample_names(split)
     rows = [
         {
-            "image": names[caption.index],
-            "reference": " ".join(references[caption.index][0]),
+            "image": names[caption.image],
+            "reference": " ".join(references[caption.image][0]),
             "caption": " ".join(caption.greedy),
-            "correct": int(match_references(caption.greedy, references[caption.index])),
+            "correct": int(match_references(caption.greedy, references[caption.image])),
             "beam": " ".join(caption.beam),
             "nats": f"{caption.nats:.6f}",
         }

@@ -113,7 +113,7 @@ def _save_card(
     data_section = {
         "name": data.name,
         "split": "test",
-        "class_names": list(data.class_names),
+        "class_names": list(data.output_names()),
         "options": options,
         **{f"num_{split}": data.num_images(split) for split in data.splits},
     }
