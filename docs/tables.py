@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attention_tables import tables as attention_tables
+from caption_tables import tables as caption_tables
 from choosing_tables import tables as choosing_tables
 from study_tables import studies_in_full, studies_in_short
 
 from zoo.pretrained import WeightCard, read_card
+from zoo.registry import CAPTIONERS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -33,8 +35,9 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def weights_table() -> str:
-    """Return one row per card in ``weights/``, and what all of them have in common."""
+    """Return one row per classifier's card in ``weights/``, and what all of them have in common."""
     cards = [read_card(path) for path in sorted((ROOT / "weights").glob("*.yaml"))]
+    cards = [card for card in cards if card.model["name"] not in CAPTIONERS]
     cards.sort(key=lambda card: (card.data["name"], card.cost["macs"], card.cost["parameters"]))
     header = ["weights", "parameters", "MACs", "epochs", "test top-1, selected epoch", "last epoch", "NLL", "ECE"]
     table = format_table(header, [_weights_row(card) for card in cards])
@@ -104,6 +107,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "studies": studies_in_full,
     **choosing_tables(),
     **attention_tables(),
+    **caption_tables(),
 }
 
 
