@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from zoo import factory
 from zoo.factory import (
     create_attention,
-    create_captioner,
     create_token_attention,
     list_attention,
     list_captioners,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         unfreeze_backbone,
     )
     from zoo.models.backbone import Backbone
+    from zoo.models.captioner import Captioner
     from zoo.pretrained import WeightCard, list_weights, load_pretrained
 
 __version__ = "0.1.0"
@@ -121,6 +121,50 @@ def create_model(
     from zoo.pretrained import create_pretrained
 
     return create_pretrained(name, pretrained, **arguments)[0]
+
+
+def create_captioner(
+    name: str,
+    *,
+    num_classes: int,
+    max_words: int,
+    encoder: str = "resnet20",
+    encoder_args: Mapping[str, Any] | None = None,
+    encoder_pretrained: str | None = None,
+    in_channels: int = 3,
+    **decoder_args: Any,
+) -> "Captioner":
+    """Create the captioner ``name``; the arguments are those of :func:`zoo.factory.create_captioner`, and one more.
+
+    Args:
+        name: A name out of :func:`list_captioners`.
+        num_classes: Words that can be read and written, special ones included: the number of logits.
+        max_words: Longest caption that is written.
+        encoder: The model that looks at the image, a name out of :func:`list_models`.
+        encoder_args: Its options, as in :func:`create_model`.
+        encoder_pretrained: Trained weights of the encoder, as ``pretrained`` in :func:`create_model`; ``None`` for
+            random ones.
+        in_channels: Channels of the image, at least 1.
+        decoder_args: Options of the decoder, such as ``embed_dim``.
+
+    Raises:
+        ValueError: A name, an option or a value is not known, or the weights do not fit.
+        OSError: The weights cannot be fetched.
+    """
+    captioner = factory.create_captioner(
+        name,
+        num_classes=num_classes,
+        max_words=max_words,
+        encoder=encoder,
+        encoder_args=encoder_args,
+        in_channels=in_channels,
+        **decoder_args,
+    )
+    if encoder_pretrained is not None:
+        from zoo.pretrained import load_encoder
+
+        load_encoder(captioner, encoder_pretrained)
+    return captioner
 
 
 def __getattr__(name: str) -> Any:

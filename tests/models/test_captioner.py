@@ -138,3 +138,14 @@ def test_an_unknown_captioner_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match=r"'captioner_transfomer'\. Did you mean 'captioner_transformer'"):
         zoo.create_captioner("captioner_transfomer", num_classes=9, max_words=3)
     assert zoo.list_captioners() == sorted(DECODERS)
+
+
+def test_an_encoder_can_start_from_a_classifier(tmp_path, save_tiny_weights, tiny_model):
+    save_tiny_weights(tmp_path / "tiny.digits.yaml")
+    captioner = make(encoder_pretrained=str(tmp_path / "tiny.digits.yaml"), encoder_stage=2).eval()
+    trained = tiny_model.eval().state_dict()
+    for name, tensor in captioner.encoder.state_dict().items():
+        assert torch.equal(tensor, trained[name]), name
+    assert "encoder_pretrained" not in captioner.config
+    with pytest.raises(ValueError, match="resnet20"):
+        make(encoder="mobilenet_v1", encoder_pretrained=str(tmp_path / "tiny.digits.yaml"))

@@ -165,6 +165,9 @@ def _add_captioner_arguments(parser: RunParser, model_name: str) -> None:
     parser.add_argument(
         "--model.encoder_args", type=dict[str, Any] | None, default=None, help="Arguments of the encoder, such as stem."
     )
+    parser.add_argument(
+        "--model.encoder_pretrained", type=str | None, default=None, help="Weights of a classifier for the encoder."
+    )
 
 
 def _help(option: str) -> str:

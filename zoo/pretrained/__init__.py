@@ -1,7 +1,7 @@
 """Weights: safetensors beside a card, checked before a tensor is used; those of others by name, file or address."""
 
 from zoo.pretrained.card import RUN_CARD, WeightCard, read_card
-from zoo.pretrained.creation import create_pretrained, load_into
+from zoo.pretrained.creation import create_pretrained, load_encoder, load_into
 from zoo.pretrained.downloading import DownloadError, cache_folder
 from zoo.pretrained.loading import (
     check_fingerprint,
@@ -27,6 +27,7 @@ __all__ = [
     "list_weights",
     "load_card",
     "load_classifier",
+    "load_encoder",
     "load_into",
     "load_pretrained",
     "read_card",

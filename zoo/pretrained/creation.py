@@ -8,6 +8,7 @@ from typing import Any
 
 from zoo.factory import create_model
 from zoo.models.backbone import Backbone, attention_registry
+from zoo.models.captioner import Captioner
 from zoo.pretrained.adaptation import adapt_weights, check_config, has_gates, to_our_names
 from zoo.pretrained.name_maps import Weights, find_family
 from zoo.pretrained.reading import FoundWeights, read_weights
@@ -77,6 +78,29 @@ def create_pretrained(
         attention_args = args
     model = create_model(name, attention=attention, attention_args=attention_args, num_classes=num_classes, **options)
     return model, _fill(model, found, weights, allow_fresh_gates=allow_fresh_gates)
+
+
+def load_encoder(captioner: Captioner, source: Path | str, *, folder: Path | str | None = None) -> LoadReport:
+    """Fill the encoder of a captioner with weights of a classifier, and return what was done with every tensor.
+
+    The classifier's head, and stages that the encoder ends before, are left out.
+
+    Args:
+        captioner: Made by :func:`zoo.create_captioner`.
+        source: As in :func:`zoo.pretrained.reading.read_weights`.
+        folder: Where to look names up.
+
+    Raises:
+        ValueError: The weights are for another network, or a tensor is left without an explanation.
+        DownloadError: The weights cannot be fetched.
+    """
+    config = captioner.config
+    backbone, report = create_pretrained(
+        config["encoder"], source, folder=folder, in_channels=config["in_channels"], **config["encoder_args"]
+    )
+    state = backbone.state_dict()
+    captioner.encoder.load_state_dict({name: state[name] for name in captioner.encoder.state_dict()})
+    return report
 
 
 def _count_classes(name: str, weights: Weights) -> int | None:
