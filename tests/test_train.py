@@ -17,7 +17,7 @@ import train
 import zoo
 from zoo.provenance import code_digest
 from zoo.serialization import read_yaml
-from zoo.training import program
+from zoo.training.image_classifier import ImageClassifier
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--model.width_multiplier", "0.25", "--data.num_images", "900", "--data.batch_size", "64"]
@@ -148,13 +148,13 @@ def test_a_run_killed_before_its_first_epoch_ended_starts_again(tmp_path, whole_
 
 def test_a_loss_of_nan_stops_the_run_with_step_rate_and_the_last_good_checkpoint(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "broken"
-    original = program.ImageClassifier.training_step
+    original = ImageClassifier.training_step
 
     def step(self, batch, batch_idx):
         loss = original(self, batch, batch_idx)
         return loss * float("nan") if self.current_epoch == 1 and batch_idx == 2 else loss
 
-    monkeypatch.setattr(program.ImageClassifier, "training_step", step)
+    monkeypatch.setattr(ImageClassifier, "training_step", step)
     arguments = [*SMALL, "--trainer.max_epochs", "3", "--run_dir", str(folder), "--optimization.peak_lr", "0.0625"]
     assert train.main(arguments) == 1
     message = capsys.readouterr().err
