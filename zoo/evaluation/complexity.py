@@ -2,7 +2,8 @@
 
 The unit is the MAC; 1 MAC is 2 FLOPs. Counted are the products of contractions: convolutions, matrix products and both
 products of scaled dot-product attention, whichever kernel computes them, masked scores included: a sparse attention
-costs the pairs that its blocks load. Not counted are biases, norms, activations, pooling and element-wise products such as the multiplication of a map by its gate.
+costs the pairs that its blocks load. Not counted are biases, norms, activations, pooling and element-wise products such
+as the multiplication of a map by its gate.
 """
 
 import math
