@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import evaluate
 import train
@@ -156,7 +157,29 @@ def test_evaluation_repeats_what_the_card_says(whole_run, split, capsys):
     assert len(report["mistakes"]) == min(10, round(16 * (1 - report["metrics"]["exact_match"])))
 
 
-def test_a_split_that_the_data_lack_is_named(whole_run, capsys):
-    words = ["--weights", str(whole_run), "--data.name", "caption_scenes", "--split", "val"]
-    assert evaluate.main([*words, "--latency_batch_sizes", "[1]"]) == 0
+def test_other_splits_have_no_claim_and_other_sizes_are_refused(whole_run, capsys):
+    words = ["--weights", str(whole_run), "--latency_batch_sizes", "[1]"]
+    assert evaluate.main([*words, "--split", "val"]) == 0
     assert "nothing on the card to compare it with" in capsys.readouterr().out
+    assert evaluate.main([*words, "--data.image_size", "64"]) == 2
+    assert "gives images of 3 channels, 64 x 64 pixels, but the weights" in capsys.readouterr().err
+
+
+def test_own_captions_train_and_the_shared_card_tells_no_folder_of_this_machine(tmp_path):
+    content = {"images": [], "annotations": []}
+    for number in range(20):
+        Image.new("RGB", (20, 20), (10 * number, 90, 0)).save(tmp_path / f"{number}.png")
+        content["images"].append({"id": number, "file_name": f"{number}.png"})
+        content["annotations"].append({"image_id": number, "caption": "bright" if number > 10 else "dark"})
+    (tmp_path / "captions.json").write_text(json.dumps(content))
+    run_main(
+        "--model.name", "captioner_recurrent", *SMALL["captioner_recurrent"], *REST, "--trainer.max_epochs", 1,
+        "--data.name", "coco_captions", "--data.root", tmp_path, "--data.captions", tmp_path / "captions.json",
+        "--data.num_workers", 0, "--data.image_size", 32, "--data.batch_size", 4,
+        "--run_dir", tmp_path / "run", "--weights_dir", tmp_path / "shared",
+    )  # fmt: skip
+    text = (tmp_path / "shared/captioner_recurrent.coco_captions.yaml").read_text()
+    assert str(tmp_path) not in text.replace(f"--weights_dir {tmp_path / 'shared'}", "")
+    card = zoo.load_pretrained(tmp_path / "run")[1]
+    assert "grounding" not in card.claim
+    assert set(card.class_names[4:]) == {"bright", "dark"}

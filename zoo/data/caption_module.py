@@ -96,6 +96,7 @@ class CaptionDataModule(SplitDataModule):
         self._demanded = None if demanded_words is None else Vocabulary(demanded_words)
         self._vocabulary: Vocabulary | None = self._demanded
         self._captioned: dict[Split, CaptionedImages] | None = None
+        self._references: dict[Split, list[list[list[str]]]] = {}
 
     @abc.abstractmethod
     def read_splits(self) -> dict[Split, CaptionedImages]:
@@ -163,8 +164,11 @@ class CaptionDataModule(SplitDataModule):
 
     def references(self, split: Split) -> list[list[list[str]]]:
         """Return the words of every caption of every image, cut to ``max_words``, words not in the vocabulary kept."""
-        captions = self._read()[split].captions
-        return [[split_words(caption)[: self.max_words] for caption in each] for each in captions]
+        if split not in self._references:
+            captions = self._read()[split].captions
+            words = [[split_words(caption)[: self.max_words] for caption in each] for each in captions]
+            self._references[split] = words
+        return self._references[split]
 
     def regions(self, split: Split) -> WordRegions | None:
         """Return where the words of the first captions are in the images, or ``None`` where nobody knows."""

@@ -68,6 +68,7 @@ class CaptionScenes(CaptionDataModule):
             raise ValueError(f"num_images ({num_images}) must be at least {4 * sum(_SHARE.values())}")
         if seed < 0:
             raise ValueError(f"seed ({seed}) must be at least 0")
+        self._size = image_size
         self._num_images = num_images
         self._seed = seed
         super().__init__(
@@ -91,7 +92,7 @@ class CaptionScenes(CaptionDataModule):
             split = cast(Split, name)
             count = self._num_images - 3 * other if split == "train" else other
             generator = np.random.default_rng([self._seed, number])
-            size = self.preprocessing.height
+            size = self._size
             scenes = [draw_scene(generator, size=size, held_out=split == "held_out") for _ in range(count)]
             pixels = draw_images(scenes, size, sources[split if split in SPLITS else "test"], generator)
             images = TensorSet(torch.from_numpy(pixels), torch.zeros(count, dtype=torch.int64), split)

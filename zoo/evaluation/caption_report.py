@@ -20,7 +20,7 @@ from zoo.evaluation.captions import (
 from zoo.evaluation.complexity import count_macs, count_parameters
 from zoo.evaluation.latency import measure_latency, measure_peak_memory
 from zoo.evaluation.predictions import Precision
-from zoo.evaluation.report import compare_with_claim, describe_claim
+from zoo.evaluation.report import compare_with_claim, describe_claim, format_size
 from zoo.models.captioner import Captioner, FixedCaption, FreeCaption
 from zoo.pretrained import WeightCard
 from zoo.provenance import describe_commit, describe_hardware, describe_versions
@@ -51,6 +51,7 @@ def evaluate_captioner(
     data.preprocessing = type(data.preprocessing).from_dict(card.preprocessing)
     data.setup()
     try:
+        _check_size(data, split, card)
         written = predict_captions(model, data, split, device=device, precision=precision)
     finally:
         data.teardown()
@@ -88,6 +89,15 @@ def evaluate_captioner(
         "hardware": describe_hardware(device),
         "commit": describe_commit(),
     }
+
+
+def _check_size(data: CaptionDataModule, split: Split, card: WeightCard) -> None:
+    found = tuple(next(iter(data.create_loader(split))).images.shape[1:])
+    if found != card.input_size:
+        raise ValueError(
+            f"{data.name} gives images of {format_size(found)}, but the weights {card.name!r} were trained on "
+            f"{format_size(card.input_size)}"
+        )
 
 
 def _mistakes(

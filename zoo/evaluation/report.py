@@ -25,7 +25,9 @@ CLAIM_TOLERANCE = 0.002
 """Largest difference of top-1 from the card's, as a fraction: another precision moves an image in a thousand or two."""
 
 # Options of a data module that do not decide which test images there are.
-NEUTRAL_DATA_OPTIONS = frozenset({"root", "download", "batch_size", "eval_batch_size", "num_workers"})
+NEUTRAL_DATA_OPTIONS = frozenset(
+    {"root", "captions", "test_captions", "test_root", "download", "batch_size", "eval_batch_size", "num_workers"}
+)
 MAX_CLASS_ROWS = 20
 
 
@@ -86,12 +88,14 @@ def _prepare_checked(batch: Any, *, data: "ImageDataModule", card: WeightCard) -
     found, needed = tuple(prepared.images.shape[1:]), card.input_size
     if found != needed:
         raise ValueError(
-            f"{data.name} gives images of {_size(found)}, but the weights {card.name!r} were trained on {_size(needed)}"
+            f"{data.name} gives images of {format_size(found)}, but the weights {card.name!r} were trained on "
+            f"{format_size(needed)}"
         )
     return prepared
 
 
-def _size(input_size: tuple[int, ...]) -> str:
+def format_size(input_size: tuple[int, ...]) -> str:
+    """Say what an image has, in words."""
     return "{} channels, {} x {} pixels".format(*input_size)
 
 

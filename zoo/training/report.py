@@ -27,6 +27,9 @@ from zoo.training.learning_curves import plot_learning_curves
 from zoo.training.run import RunFolder, command_line
 from zoo.training.tasks import find_task
 
+PLACES_OF_DATA = ("root", "captions", "test_captions", "test_root")
+"""Options of data sets that say where something lies on this machine."""
+
 
 @rank_zero_only
 def announce_run(config: RunConfig, run: RunFolder, data: SplitDataModule, model: nn.Module) -> None:
@@ -148,7 +151,7 @@ def without_places(command: str) -> str:
     >>> without_places("python train.py --seed 1 --run_dir '/home/ada/a b' --data.root=/mnt --weights_dir weights")
     'python train.py --seed 1 --weights_dir weights'
     """
-    places = ("--run_dir", "--output_dir", "--overwrite", "--data.root")
+    places = ("--run_dir", "--output_dir", "--overwrite", *(f"--data.{name}" for name in PLACES_OF_DATA))
     kept: list[str] = []
     words = iter(shlex.split(command))
     for word in words:
@@ -166,7 +169,7 @@ def without_root(options: Mapping[str, Any]) -> dict[str, Any]:
     >>> without_root({"root": "/home/ada/images", "image_size": 128})
     {'root': None, 'image_size': 128}
     """
-    return {name: None if name == "root" else value for name, value in options.items()}
+    return {name: None if name in PLACES_OF_DATA else value for name, value in options.items()}
 
 
 def print_result(config: RunConfig, run: RunFolder, result: Mapping[str, Any]) -> None:
