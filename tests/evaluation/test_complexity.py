@@ -278,7 +278,7 @@ def count_of_tokens(name: str, more: dict, **options) -> int:
         # Two streams of 150 tokens in 5 blocks each.
         ("dilated", {}, {}, 2 * 5 * 32 * 96 * PAIR),
     ],
-    ids=str,
+    ids=lambda value: ", ".join(value) or "plain" if isinstance(value, dict) else str(value),
 )
 def test_token_attention_costs_the_pairs_it_computes_whatever_computes_them(backend, name, options, more, products):
     assert count_of_tokens(name, more, backend=backend, **options) == PROJECTIONS + products
