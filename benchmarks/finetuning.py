@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from lightning.pytorch import seed_everything
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -94,6 +95,7 @@ def run_missing(options: argparse.Namespace) -> None:
             record = options.output_dir / arm.folder / f"seed{seed}" / "accuracy.json"
             if record.exists():
                 continue
+            torch.compiler.reset()  # else the nets of earlier arms use up what may be compiled
             top1 = finetune(arm, seed, options)
             run = describe_run(weights=Path(options.weights).stem, seed=seed, peak_lr=PEAK_LR, compiled=options.compile)
             rows = [{**run, "arm": str(arm), "epoch": epoch, "top1": f"{top1[epoch]:.4f}"} for epoch in options.epochs]

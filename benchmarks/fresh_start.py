@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from lightning.pytorch import seed_everything
 from torch import Tensor, nn
 
@@ -127,6 +128,7 @@ def run_missing(options: argparse.Namespace) -> None:
             record = options.output_dir / arm.kind.replace(" ", "_") / f"seed{seed}" / "accuracy.json"
             if record.exists():
                 continue
+            torch.compiler.reset()  # else the nets of earlier arms use up what may be compiled
             found = train(arm, seed, options)
             row = {
                 **describe_run(seed=seed, data=options.data, compiled=options.compile),
