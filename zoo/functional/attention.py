@@ -93,7 +93,9 @@ def attention(
     A query may look at a key that neither ``mask`` nor a bias of -inf nor ``is_causal`` nor ``window`` hides. With
     nothing to look at, its output and all its gradients are zero. What hidden keys and values hold, NaN and infinity
     included, reaches neither output nor gradients; a query that may look at such a key, or holds one itself, gives NaN
-    and sends no gradient. This holds on every backend and in every dtype.
+    and sends no gradient. This holds on every backend and in every dtype wherever something may be hidden. Without
+    mask, bias, causality and window nothing is hidden, and the fused kernels guard nothing: what NaN and infinity then
+    do to outputs and gradients of their head is left to the backend.
 
     Args:
         query: (batch, heads, query_tokens, head_dim); any strides. Under autocast all three are taken to its dtype,
