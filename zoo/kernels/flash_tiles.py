@@ -45,8 +45,9 @@ def forward_tile(width: int, itemsize: int) -> Tile:
         itemsize: Bytes per number.
     """
     if itemsize == 4:
-        # Products of float32 run on ordinary units from registers, which 64 by 32 pairs of 8 warps leave room in.
-        return Tile(64, 32, 8, 1) if width <= 64 else Tile(32, 32, 8, 1)
+        # The tile of the backward kernels: products of one shape are summed in one order, so that weights made anew
+        # add up to 1. Between unlike shapes large scores differed by more than all else that is lost in float32.
+        return Tile(32, 32, 8, 1)
     if width <= 32:
         # 128 queries use each loaded key 128 times; accumulator and scores are 96 registers of each of 128 threads.
         return Tile(128, 64, 4, 3)
@@ -68,7 +69,7 @@ def query_gradient_tile(width: int, itemsize: int) -> Tile:
         itemsize: Bytes per number.
     """
     if itemsize == 4:
-        # As forward; three products in place of two leave room for half the queries.
+        # Products of float32 run on ordinary units from registers: three of 32 by 32 pairs leave room in those.
         return Tile(32, 32, 8, 1)
     if width <= 64:
         # Scores and their gradient, 64 by 64 each, are 64 registers of each of 128 threads, the accumulator 32.
