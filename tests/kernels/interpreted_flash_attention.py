@@ -202,6 +202,8 @@ def test_the_tiles_that_are_shipped_at_the_lengths_of_vision_transformers(monkey
     assert_close_as_the_formula(draw_inputs(65, 257, head_dim=48, dtype=torch.bfloat16), None, window=70)
     assert_close_as_the_formula(draw_inputs(65, 65, dtype=torch.float32), None)
     assert_close_as_the_formula(draw_inputs(3, 1025), None, is_causal=True)
+    large = [3 * tensor.detach() for tensor in draw_inputs(130, 130, heads=2, head_dim=64, dtype=torch.float32)]
+    assert_close_as_the_formula(large, None, floor=0.0)  # weights made anew from scores of 40 add up to 1
 
 
 @pytest.mark.parametrize("head_dim", [1, 8, 31, 48, 63, 72, 80, 96, 128, 192, 256])
