@@ -13,20 +13,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from lightning.pytorch import seed_everything
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from torch import nn
 
 import zoo
-from benchmarks.accuracy_by_epoch import AccuracyByEpoch
+from benchmarks.accuracy_by_epoch import train_and_test
 from benchmarks.documents import fill_section, format_table
 from benchmarks.measurements import append_rows, describe_run
 from zoo.config import RunConfig, parse_run_config
+from zoo.data.data_module import ImageDataModule
 from zoo.serialization import write_atomically
 from zoo.training.callbacks import TrainingInterrupted
-from zoo.training.image_classifier import ImageClassifier
-from zoo.training.run import RunFolder, create_trainer, start_run
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "finetuning.csv"
@@ -58,22 +56,15 @@ COLOURS = {"plain": "black", "se": "tab:blue", "cbam": "tab:orange"}
 
 def finetune(arm: Arm, seed: int, options: argparse.Namespace) -> dict[int, float]:
     """Fine-tune once, or take up where that was interrupted, and return the test accuracy after each chosen epoch."""
-    run = RunFolder(options.output_dir / arm.folder / f"seed{seed}")
-    config = create_config(arm, seed, run.path, options)
-    seed_everything(seed, workers=True, verbose=False)
-    data = zoo.create_data(**config.data, shuffle_seed=seed)
-    data.check()
-    model, _ = zoo.load_pretrained(options.weights)
-    if arm.attention is not None:
-        zoo.insert_attention(model, arm.attention, identity_start=arm.identity_start)
-    system = ImageClassifier.from_config(model.train(), data, config)
-    if not run.config.exists():
-        start_run(config)
-    trainer = create_trainer(config, run)
-    tests = AccuracyByEpoch(data, options.epochs)
-    trainer.callbacks.insert(0, tests)  # before the checkpoint of the epoch is written
-    trainer.fit(system, datamodule=data, ckpt_path=run.checkpoint, weights_only=True)
-    return tests.top1
+    config = create_config(arm, seed, options.output_dir / arm.folder / f"seed{seed}", options)
+
+    def gated(_: ImageDataModule) -> nn.Module:
+        model, _ = zoo.load_pretrained(options.weights)
+        if arm.attention is not None:
+            zoo.insert_attention(model, arm.attention, identity_start=arm.identity_start)
+        return model
+
+    return train_and_test(config, gated, options.epochs)
 
 
 def create_config(arm: Arm, seed: int, folder: Path, options: argparse.Namespace) -> RunConfig:
@@ -95,7 +86,6 @@ def run_missing(options: argparse.Namespace) -> None:
             record = options.output_dir / arm.folder / f"seed{seed}" / "accuracy.json"
             if record.exists():
                 continue
-            torch.compiler.reset()  # else the nets of earlier arms use up what may be compiled
             top1 = finetune(arm, seed, options)
             run = describe_run(weights=Path(options.weights).stem, seed=seed, peak_lr=PEAK_LR, compiled=options.compile)
             rows = [{**run, "arm": str(arm), "epoch": epoch, "top1": f"{top1[epoch]:.4f}"} for epoch in options.epochs]

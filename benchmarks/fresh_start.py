@@ -16,20 +16,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from lightning.pytorch import seed_everything
 from torch import Tensor, nn
 
 import zoo
-from benchmarks.accuracy_by_epoch import AccuracyByEpoch
+from benchmarks.accuracy_by_epoch import train_and_test
 from benchmarks.measurements import append_rows, describe_run
 from zoo.comparison.study import read_study
 from zoo.config import RunConfig
+from zoo.data.data_module import ImageDataModule
 from zoo.models.backbone import Backbone
 from zoo.serialization import write_atomically
 from zoo.training.callbacks import TrainingInterrupted
-from zoo.training.image_classifier import ImageClassifier
-from zoo.training.run import RunFolder, create_trainer, start_run
+from zoo.training.run import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDY = ROOT / "configs" / "studies" / "cluttered_digits_claims.yaml"
@@ -85,23 +83,18 @@ def train(arm: Arm, seed: int, options: argparse.Namespace) -> dict[str, float]:
     """Train once, or take up where that was interrupted; return accuracies and loss after the last epoch."""
     run = RunFolder(options.output_dir / arm.kind.replace(" ", "_") / f"seed{seed}")
     config = create_config(arm, seed, run.path, options)
-    seed_everything(seed, workers=True, verbose=False)
-    data = zoo.create_data(**config.data, shuffle_seed=seed)
-    data.check()
-    model = zoo.create_model(**config.model, num_classes=data.num_classes, in_channels=data.in_channels)
-    assert isinstance(model, Backbone)
-    change_gates(model, arm.kind)
-    system = ImageClassifier.from_config(model, data, config)
-    if not run.config.exists():
-        start_run(config)
-    trainer = create_trainer(config, run)
+
+    def changed(data: ImageDataModule) -> nn.Module:
+        model = zoo.create_model(**config.model, num_classes=data.num_classes, in_channels=data.in_channels)
+        assert isinstance(model, Backbone)
+        change_gates(model, arm.kind)
+        return model
+
     last = config.trainer["max_epochs"]
-    tests = AccuracyByEpoch(data, [last])
-    trainer.callbacks.insert(0, tests)  # before the checkpoint of the epoch is written
-    trainer.fit(system, datamodule=data, ckpt_path=run.checkpoint, weights_only=True)
+    top1 = train_and_test(config, changed, [last])[last]
     with run.epochs.open(newline="", encoding="utf-8") as file:
         epoch = list(csv.DictReader(file))[-1]
-    return {"top1": tests.top1[last], **{name: float(epoch[name]) for name in ("train_loss", "train_top1")}}
+    return {"top1": top1, **{name: float(epoch[name]) for name in ("train_loss", "train_top1")}}
 
 
 def create_config(arm: Arm, seed: int, folder: Path, options: argparse.Namespace) -> RunConfig:
@@ -128,7 +121,6 @@ def run_missing(options: argparse.Namespace) -> None:
             record = options.output_dir / arm.kind.replace(" ", "_") / f"seed{seed}" / "accuracy.json"
             if record.exists():
                 continue
-            torch.compiler.reset()  # else the nets of earlier arms use up what may be compiled
             found = train(arm, seed, options)
             row = {
                 **describe_run(seed=seed, data=options.data, compiled=options.compile),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from benchmarks import finetuning
+from benchmarks.accuracy_by_epoch import AccuracyByEpoch
 from zoo.config import RunConfig
 from zoo.training.callbacks import TrainingInterrupted
 from zoo.training.run import RunFolder
@@ -70,17 +71,17 @@ def test_an_interrupted_study_goes_on_and_finds_what_an_uninterrupted_one_finds(
     expected = finetuning.finetune(finetuning.ARMS[0], 0, options)
 
     options.output_dir = tmp_path / "interrupted"
-    on_train_epoch_end = finetuning.AccuracyByEpoch.on_train_epoch_end
+    on_train_epoch_end = AccuracyByEpoch.on_train_epoch_end
 
     def stop_in_the_second_epoch(self, trainer, pl_module):
         if trainer.current_epoch == 1:
             raise TrainingInterrupted(tmp_path)
         on_train_epoch_end(self, trainer, pl_module)
 
-    monkeypatch.setattr(finetuning.AccuracyByEpoch, "on_train_epoch_end", stop_in_the_second_epoch)
+    monkeypatch.setattr(AccuracyByEpoch, "on_train_epoch_end", stop_in_the_second_epoch)
     with pytest.raises(TrainingInterrupted):
         finetuning.finetune(finetuning.ARMS[0], 0, options)
-    monkeypatch.setattr(finetuning.AccuracyByEpoch, "on_train_epoch_end", on_train_epoch_end)
+    monkeypatch.setattr(AccuracyByEpoch, "on_train_epoch_end", on_train_epoch_end)
     assert finetuning.finetune(finetuning.ARMS[0], 0, options) == expected
     weights = [
         torch.load(tmp_path / which / "se_identity_start" / "seed0" / "checkpoints" / "last.ckpt", weights_only=True)
