@@ -49,7 +49,7 @@ def rows_of(answer: Mapping[str, Any], date: str) -> Iterator[dict[str, Any]]:
             "model": answer["request"]["model"],
             "budget_minutes": answer["request"]["budget_minutes"],
             "margin_points": answer["request"]["margin_points"],
-            "answer": f"{answer['recommendation']} ({answer['confidence']})",
+            "answer": f"{answer['recommendation'] or 'nothing'} ({answer['confidence']})",
             "epochs": answer["runs"]["epochs"],
             "net": difference["net"],
             "base": difference["base"],

@@ -16,7 +16,9 @@ from zoo.comparison.recommendation.evidence import HeldOutImages
 from zoo.comparison.recommendation.planning import Pace, TrialPlan
 from zoo.comparison.recommendation.price import Price, Ratio
 from zoo.comparison.recommendation.procedure import over_latency_budget, recommend
+from zoo.comparison.recommendation.report import to_dict
 from zoo.comparison.recommendation.saliency import SaliencyShares
+from zoo.comparison.recommendation.words import next_command
 
 NUM_IMAGES = 400
 
@@ -28,13 +30,15 @@ class World:
         gains: Accuracy of a gate minus that of the plain net.
         slowdown: How much longer runs take than the probe said.
         centred: Whether nothing in the data speaks for a spatial gate.
+        top1: Accuracy of the plain net; there are ten classes.
     """
 
-    def __init__(self, gains=None, *, slowdown=1.0, centred=False, latency=None, seed_spread=0.0):
+    def __init__(self, gains=None, *, slowdown=1.0, centred=False, latency=None, seed_spread=0.0, top1=0.6):
         self.gains = {"none": 0.0, "se": 0.0, "cbam": 0.0} | (gains or {})
         self.slowdown = slowdown
         self.latency = {"none": 1.0, "se": 1.1, "cbam": 1.4} | (latency or {})
         self.seed_spread = seed_spread
+        self.top1 = top1
         self.now = 1000.0
         self.trained = []
         self.finished = set()
@@ -49,7 +53,7 @@ class World:
             likeness=region.float(),
             region=region,
         )
-        labels = torch.zeros(NUM_IMAGES, dtype=torch.int64)
+        labels = torch.arange(NUM_IMAGES) % 10
         self.images = HeldOutImages(
             torch.zeros(NUM_IMAGES, 3, 8, 8, dtype=torch.uint8), labels, torch.arange(NUM_IMAGES)
         )
@@ -111,7 +115,7 @@ class World:
         """The same images are hard for all nets; a gate of a seed is a little luckier or not."""
         hardness = np.random.default_rng(0).random(NUM_IMAGES)
         luck = np.random.default_rng([seed, *net.encode()]).normal(0, 1, NUM_IMAGES + 1)
-        return hardness + 0.02 * luck[1:] < 0.6 + self.gains[net] + self.seed_spread * luck[0]
+        return hardness + 0.02 * luck[1:] < self.top1 + self.gains[net] + self.seed_spread * luck[0]
 
 
 @pytest.fixture
@@ -156,6 +160,21 @@ def test_what_stays_open_is_said_to_be_not_shown(ask):
     answer = ask(World({"se": 0.01}, seed_spread=0.02))
     assert (answer.decision.net, answer.decision.confidence) == ("none", "not shown")
     assert all(contrast.is_open for contrast in answer.contrasts if contrast.base == "none")
+
+
+def test_nets_that_only_guess_give_no_recommendation(ask):
+    """There are ten classes alike in number; what all nets lack is no reason for the plain one."""
+    answer = ask(World(top1=0.1))
+    assert answer.decision.confidence == "nothing learned"
+    assert "naming the commonest class, 10.0 % of" in answer.decision.reason
+    assert next_command(answer)[0].startswith(
+        "Ask again with longer runs: the same command with --budget 240 and another"
+    )
+    assert to_dict(answer)["recommendation"] is None
+
+
+def test_a_gate_that_alone_learns_is_recommended(ask):
+    assert ask(World({"cbam": 0.4}, top1=0.1)).decision.net == "cbam"
 
 
 def test_plain_and_se_come_first_and_pairs_share_their_seeds(ask):

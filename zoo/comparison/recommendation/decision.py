@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from scipy import stats
+
 from zoo.comparison.recommendation.sequential import (
     Interval,
     SequentialRule,
@@ -13,7 +15,10 @@ from zoo.comparison.recommendation.sequential import (
 )
 from zoo.comparison.recommendation.trials import PLAIN, Trials
 
-Confidence = Literal["shown", "not shown", "not tried"]
+Confidence = Literal["shown", "not shown", "not tried", "nothing learned"]
+
+CHANCE_LEVEL = 0.05
+"""A net that guesses the commonest class is taken for one that learned something at most so often."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,8 @@ class Decision:
     Args:
         net: ``none`` or a gate.
         confidence: ``shown`` when intervals decided it; ``not shown`` when the runs left it open and the cheaper net is
-            named; ``not tried`` when nothing was to be compared.
+            named; ``not tried`` when nothing was to be compared; ``nothing learned`` when all nets only guess, so that
+            their differences say nothing.
         reason: In a sentence.
     """
 
@@ -120,3 +126,23 @@ def choose(gates: Sequence[str], contrasts: Mapping[tuple[str, str], Contrast], 
     if still_open:
         return Decision(PLAIN, "not shown", f"no gain is shown, and the plain net is the cheaper one: {sentences}")
     return Decision(PLAIN, "shown", f"no difference worth its price: {sentences}")
+
+
+def find_guessing(top1: Mapping[str, Sequence[float]], chance: float, num_images: int) -> str | None:
+    """Return a sentence that says so where no net is shown to do better than guessing, else ``None``.
+
+    Args:
+        top1: Accuracy on held-out images by net, one per seed.
+        chance: Share of the commonest class.
+        num_images: Number of held-out images.
+
+    >>> find_guessing({"none": [0.24, 0.26], "se": [0.26, 0.27]}, 0.25, 600)
+    'no net does better than naming the commonest class, 25.0 % of 600 held-out images: none 25.0 %, se 26.5 %'
+    >>> find_guessing({"none": [0.24, 0.26], "se": [0.30, 0.31]}, 0.25, 600)
+    """
+    means = {net: sum(seeds) / len(seeds) for net, seeds in top1.items()}
+    if any(stats.binom.sf(round(mean * num_images) - 1, num_images, chance) < CHANCE_LEVEL for mean in means.values()):
+        return None
+    figures = ", ".join(f"{net} {100 * mean:.1f} %" for net, mean in means.items())
+    share = f"{100 * chance:.1f} % of {num_images} held-out images"
+    return f"no net does better than naming the commonest class, {share}: {figures}"

@@ -7,7 +7,8 @@
    then is CBAM, whose spatial gate could mend that, trained too.
 5. Add seeds while a difference is open and budget is left, by the rule of
    :mod:`zoo.comparison.recommendation.sequential`; then stop.
-6. Decide on held-out images. Only after that the test images, which every run has answered at its end, are read, once.
+6. Decide on held-out images; where all nets only guess, say that and recommend nothing. Only after that the test
+   images, which every run has answered at its end, are read, once.
 
 Both gates start at the identity (``identity_start``), so that short runs measure what the gate learns and not what a
 fresh gate costs.
@@ -20,7 +21,7 @@ from itertools import combinations
 from zoo.comparison.choices import Choice
 from zoo.comparison.recommendation.answer import Examples, FinalAccuracy, Recommendation, Request
 from zoo.comparison.recommendation.data_measures import DataMeasures
-from zoo.comparison.recommendation.decision import Contrast, Decision, choose, contrast_at
+from zoo.comparison.recommendation.decision import Contrast, Decision, choose, contrast_at, find_guessing
 from zoo.comparison.recommendation.evidence import (
     Sign,
     error_rates_of,
@@ -93,9 +94,19 @@ class _Inquiry:
         self.refuse(over_latency_budget(self.prices, self.request.latency_budget_percent))
         gates = [gate for gate in GATES if gate.name not in self.refused]
         tried = self.compare(gates) if gates else []
-        decision = choose(tried, self.contrasts, self.request.margin)
-        self.say(f"Decided: {decision.net}")
+        decision = self.decide(tried)
+        self.say(f"Decided: {decision.net if decision.confidence != 'nothing learned' else 'nothing'}")
         return self.close(decision, tried)
+
+    def decide(self, tried: Sequence[str]) -> Decision:
+        """Choose, unless nothing was learned that could differ."""
+        decision = choose(tried, self.contrasts, self.request.margin)
+        if self.trials is None or decision.net != PLAIN:
+            return decision
+        top1 = {net: validation_top1(self.trials, net) for net in (PLAIN, *tried)}
+        chance = self.images.labels.bincount().max().item() / len(self.images.labels)
+        guessing = find_guessing(top1, chance, len(self.trials.answers[PLAIN, 0]))
+        return decision if guessing is None else Decision(PLAIN, "nothing learned", guessing)
 
     def refuse(self, reasons: Mapping[str, str]) -> None:
         """Leave gates out, and say why."""

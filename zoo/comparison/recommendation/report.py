@@ -29,7 +29,7 @@ def write_recommendation(answer: Recommendation, folder: Path) -> tuple[Path, Pa
 def to_dict(answer: Recommendation) -> dict[str, Any]:
     """Return everything but the pictures as plain values; accuracies are fractions."""
     return {
-        "recommendation": answer.decision.net,
+        "recommendation": None if answer.decision.confidence == "nothing learned" else answer.decision.net,
         "confidence": answer.decision.confidence,
         "headline": headline(answer.decision),
         "reason": answer.decision.reason,

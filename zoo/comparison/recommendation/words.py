@@ -23,6 +23,7 @@ def headline(decision: Decision) -> str:
         "shown": "Leave the net plain: there is no difference worth its price.",
         "not shown": "Leave the net plain: no gain is shown.",
         "not tried": "Leave the net plain: no gate was tried.",
+        "nothing learned": "No recommendation: the runs are too short for any net to learn these images.",
     }[decision.confidence]
 
 
@@ -56,6 +57,9 @@ def price_words(price: Price) -> str:
 def next_command(answer: Recommendation) -> list[str]:
     """Return the lines that say how to train what is recommended, at full length."""
     request = answer.request
+    if answer.decision.confidence == "nothing learned":
+        more = f"--budget {4 * request.budget_minutes:g} and another --folder"
+        return [f"Ask again with longer runs: the same command with {more}, or a lighter --model for the same budget."]
     words = ["python", "train.py", "--model.name", request.model.name, "--data.name", request.data.name]
     named = {"model": dict(request.model.options), "data": dict(request.data.options)}
     for section, options in merge(dict(request.recipe), named).items():
