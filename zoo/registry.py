@@ -76,8 +76,9 @@ class Registry(Mapping[str, Callable[..., Any]]):
             return self._entries[name]
         except KeyError:
             known = sorted(self._entries)
-            message = f"unknown {self.kind} {name!r}.{suggest(name, known)} Known: {', '.join(known)}"
-            raise ValueError(message) from None
+            others = [registry.kind for registry in REGISTRIES if registry is not self and name in registry]
+            hint = f" It names something else: {others[0]} {name!r}." if others else suggest(name, known)
+            raise ValueError(f"unknown {self.kind} {name!r}.{hint} Known: {', '.join(known)}") from None
 
     def __contains__(self, name: object) -> bool:
         self._discover()
@@ -102,3 +103,4 @@ MODELS = Registry("model", "zoo.models")
 DATASETS = Registry("data set", "zoo.data")
 CAPTIONERS = Registry("captioner", "zoo.models")
 CAPTION_DATASETS = Registry("caption data set", "zoo.data")
+REGISTRIES = (ATTENTION, TOKEN_ATTENTION, MODELS, DATASETS, CAPTIONERS, CAPTION_DATASETS)

@@ -212,7 +212,7 @@ def damaged(zoo_of_formats):
 
 
 def test_damaged_files_stop_the_run_before_it_starts_and_are_all_named(damaged):
-    with pytest.raises(ValueError, match="3 files cannot be read") as caught:
+    with pytest.raises(ValueError, match="files that cannot be read: 3 ") as caught:
         open_folder(damaged).setup()
     for name, reason in BAD.items():
         assert f"plain/{name}: " in str(caught.value)

@@ -262,7 +262,7 @@ class ImageFolder(ImageDataModule):
         shown = "\n  ".join(self._skipped[:20])
         if self._on_corrupt == "raise":
             raise ValueError(
-                f"{len(self._skipped)} files cannot be read (on_corrupt 'skip' would leave them out):\n  {shown}"
+                f"files that cannot be read: {len(self._skipped)} (on_corrupt 'skip' would leave them out):\n  {shown}"
             )
         log.warning("%s: leaving out %d files that cannot be read:\n  %s", self.name, len(self._skipped), shown)
         readable = {path: fact.error is None for path, fact in zip(paths, facts, strict=True)}

@@ -107,9 +107,10 @@ class InsertionReport:
         start = "identity start" if self.identity_start else "fresh start"
         difference = "not comparable" if self.max_difference is None else f"{self.max_difference:.3g}"
         shapes = ", ".join(map(str, self.input_shapes))
+        places = "1 place" if len(self.gates) == 1 else f"{len(self.gates)} places"
         return "\n".join(
             [
-                f"{self.attention} at {len(self.gates)} places ({start}), traced on {shapes}",
+                f"{self.attention} at {places} ({start}), traced on {shapes}",
                 *_format_table(self.gates),
                 f"parameters  {self.plain_parameters:,} + {self.added_parameters:,}",
                 f"MACs        + {self.added_macs:,} per image",
