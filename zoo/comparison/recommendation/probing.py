@@ -22,6 +22,8 @@ from zoo.evaluation.predictions import choose_device
 
 _PROBE_SECONDS = 8.0
 _FEWEST_BATCHES, _MOST_BATCHES = 5, 30
+_PROBE_EPOCHS = 2
+"""The first makes kernels ready, which on small folders takes longer than the epoch itself; the last one counts."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Workplace:
         return measure_prices(configs, shape, num_threads=shared_threads(1))
 
     def measure_pace(self, nets: Sequence[str], prices: Mapping[str, Price], clock: Clock) -> Pace:
-        """Measure what runs take by a real one of the plain net over a few batches.
+        """Measure what runs take by a real one of the plain net over two epochs of a few batches.
 
         The other nets' training is taken to be slower by as much as their steps are.
 
@@ -79,11 +81,11 @@ class Workplace:
         judge(load_last_epoch(plan, self.data), self.data, self.device)
         judged_s = monotonic() - started
         with plan.run.epochs.open(encoding="utf-8", newline="") as file:
-            (row,) = csv.DictReader(file)
-        train_s = float(row["train_seconds"])
+            *_, last = csv.DictReader(file)
+        train_s = float(last["train_seconds"])
         shutil.rmtree(folder)
         return Pace(
-            overhead_s=outcome.seconds - train_s + judged_s,
+            overhead_s=outcome.seconds - _PROBE_EPOCHS * train_s + judged_s,
             epoch_s={net: train_s / batches * steps * prices[net].training.median + judged_s for net in nets},
             steps_per_epoch=steps,
         )
@@ -91,7 +93,7 @@ class Workplace:
 
 def _study(request: Request, gates: Sequence[Choice], **trainer: object) -> Study:
     recipe = merge(dict(request.recipe), {"trainer": trainer})
-    return create_study(request.model, gates, request.data, recipe=recipe, epochs=1, seeds=1)
+    return create_study(request.model, gates, request.data, recipe=recipe, epochs=_PROBE_EPOCHS, seeds=1)
 
 
 def count_steps(data: ImageDataModule, limit: float | int | None) -> int:
