@@ -2,7 +2,7 @@
 
 import csv
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from study_tables import read_studies
@@ -70,7 +70,7 @@ def answers_table() -> str:
     ]  # fmt: skip
     header = ("images", "net", "answer", "difference", "points", "what it shows", "seeds", "held-out images",
               "time per image x plain", "minutes")  # fmt: skip
-    return f"{markdown_table(header, body)}\n\n{_origin(rows[-1])}"
+    return f"{markdown_table(header, body)}\n\n{_origins(rows)}"
 
 
 def fresh_start_table() -> str:
@@ -86,9 +86,9 @@ def fresh_start_table() -> str:
         top1, loss = (statistics.fmean(float(row[name]) for row in rows.values()) for name in ("top1", "train_loss"))
         body.append([next(iter(rows.values()))["meaning"], f"{100 * top1:.2f}", difference, f"{loss:.3f}"])
     header = ("at the places of the gates", "test top-1 %", "minus plain, points", "training loss")
-    last = list(newest.values())[-1]
+    last = next(reversed(newest.values()))
     seeds = ", ".join(sorted({seed for _, seed in newest}, key=int))
-    origin = f"{last['data']}, after the last epoch, seeds {seeds}; 95 % t intervals paired by seed. {_origin(last)}"
+    origin = f"{last['data']}, after the last epoch, seeds {seeds}; 95 % t intervals paired by seed. {_origins(newest.values())}"
     return f"{markdown_table(header, body)}\n\n{origin}"
 
 
@@ -108,6 +108,11 @@ def _read(name: str) -> list[dict[str, str]]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def _origins(rows: Iterable[dict[str, str]]) -> str:
+    """Say where each of the rows was measured, once."""
+    return " ".join(dict.fromkeys(_origin(row) for row in rows))
 
 
 def _origin(row: dict[str, str]) -> str:
