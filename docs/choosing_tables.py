@@ -88,8 +88,8 @@ def fresh_start_table() -> str:
     header = ("at the places of the gates", "test top-1 %", "minus plain, points", "training loss")
     last = next(reversed(newest.values()))
     seeds = ", ".join(sorted({seed for _, seed in newest}, key=int))
-    origin = f"{last['data']}, after the last epoch, seeds {seeds}; 95 % t intervals paired by seed. {_origins(newest.values())}"
-    return f"{markdown_table(header, body)}\n\n{origin}"
+    origin = f"{last['data']}, after the last epoch, seeds {seeds}; 95 % t intervals paired by seed."
+    return f"{markdown_table(header, body)}\n\n{origin} {_origins(newest.values())}"
 
 
 def _interval(row: dict[str, str]) -> str:
