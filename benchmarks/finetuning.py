@@ -59,7 +59,7 @@ def finetune(arm: Arm, seed: int, options: argparse.Namespace) -> dict[int, floa
     config = create_config(arm, seed, options.output_dir / arm.folder / f"seed{seed}", options)
 
     def gated(_: ImageDataModule) -> nn.Module:
-        model, _ = zoo.load_pretrained(options.weights)
+        model = zoo.load_pretrained(options.weights)[0]
         if arm.attention is not None:
             zoo.insert_attention(model, arm.attention, identity_start=arm.identity_start)
         return model
@@ -87,7 +87,7 @@ def run_missing(options: argparse.Namespace) -> None:
             if record.exists():
                 continue
             top1 = finetune(arm, seed, options)
-            run = describe_run(weights=Path(options.weights).stem, seed=seed, peak_lr=PEAK_LR, compiled=options.compile)
+            run = describe_run(weights=Path(options.weights).name, seed=seed, peak_lr=PEAK_LR, compiled=options.compile)
             rows = [{**run, "arm": str(arm), "epoch": epoch, "top1": f"{top1[epoch]:.4f}"} for epoch in options.epochs]
             append_rows(options.output, rows)
             write_atomically(record, json.dumps(top1) + "\n")
@@ -150,19 +150,23 @@ def format_difference(of_arm: OfArm, plain: OfArm, epoch: int) -> str:
 
 
 def plot(accuracies: Accuracies, path: Path) -> None:
-    """Draw accuracy over epochs, a line per arm through the means and a dot per seed."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    for arm, of_arm in accuracies.items():
-        epochs = sorted(of_arm)
-        colour = COLOURS[arm.split(",")[0]]
-        means = [100 * statistics.fmean(of_arm[epoch].values()) for epoch in epochs]
-        axes.plot(epochs, means, "--" if "fresh" in arm else "-", color=colour, label=arm)
-        dots = [(epoch, 100 * value) for epoch in epochs for value in of_arm[epoch].values()]
-        axes.plot(*zip(*dots, strict=True), ".", color=colour, markersize=4)
-    axes.set(xlabel="epochs of fine-tuning", ylabel="test top-1 (%)")
-    axes.grid(alpha=0.3)
-    axes.legend()
+    """Draw accuracy over epochs, a line per arm through the means and a dot per seed; beside it, only what trained."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    whole, trained = figure.subplots(1, 2)
+    for axes in (whole, trained):
+        for arm, of_arm in accuracies.items():
+            epochs = sorted(of_arm if axes is whole else of_arm.keys() - {0})
+            if not epochs:
+                continue
+            colour = COLOURS[arm.split(",")[0]]
+            means = [100 * statistics.fmean(of_arm[epoch].values()) for epoch in epochs]
+            axes.plot(epochs, means, "--" if "fresh" in arm else "-", color=colour, label=arm)
+            dots = [(epoch, 100 * value) for epoch in epochs for value in of_arm[epoch].values()]
+            axes.plot(*zip(*dots, strict=True), ".", color=colour, markersize=4)
+        axes.set(xlabel="epochs of fine-tuning", ylabel="test top-1 (%)")
+        axes.grid(alpha=0.3)
+    trained.set_title("after the first epoch", fontsize=10)
+    trained.legend()
     write_atomically(path, FigureCanvasAgg(figure).print_png)
 
 
