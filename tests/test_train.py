@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,10 @@ DELICATE += ["--trainer.accumulate_grad_batches", "2", "--optimization.warmup_ep
 
 def start(*arguments, **options):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    hear = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell may have started us deaf to Ctrl-C
     return subprocess.Popen(
         [sys.executable, ROOT / "train.py", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, **options,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, preexec_fn=hear, **options,
     )  # fmt: skip
 
 
