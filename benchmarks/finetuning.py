@@ -87,7 +87,8 @@ def run_missing(options: argparse.Namespace) -> None:
             if record.exists():
                 continue
             top1 = finetune(arm, seed, options)
-            run = describe_run(weights=Path(options.weights).name, seed=seed, peak_lr=PEAK_LR, compiled=options.compile)
+            name = Path(options.weights).name.removesuffix(".yaml").removesuffix(".safetensors")
+            run = describe_run(weights=name, seed=seed, peak_lr=PEAK_LR, compiled=options.compile)
             rows = [{**run, "arm": str(arm), "epoch": epoch, "top1": f"{top1[epoch]:.4f}"} for epoch in options.epochs]
             append_rows(options.output, rows)
             write_atomically(record, json.dumps(top1) + "\n")
