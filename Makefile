@@ -23,7 +23,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 install: $(INSTALLED) ## make the virtual environment and install into it
 
 .PHONY: train
-train: install ## train the default config on built-in data (about three minutes on two cores), then evaluate it
+train: install ## train the default config on built-in data (three to four minutes on two cores), then evaluate it
 	$(BIN)/python train.py --config $(CONFIG)
 
 .PHONY: test
