@@ -3,44 +3,122 @@
 import csv
 import statistics
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from study_tables import read_studies
+from study_tables import STUDIES, read_studies
 
-from zoo.comparison.statistics import paired_difference
-from zoo.comparison.summary import CellSummary
+from zoo.comparison.results import read_results
+from zoo.comparison.runs import Cell
+from zoo.comparison.statistics import holm, paired_difference
+from zoo.comparison.summary import CellSummary, contrast, judge
 from zoo.comparison.tables import markdown_table, points
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
 NOT_YET = "Not measured yet."
 
-# Each claim of the page: in which study it is looked for, and in which of its cells.
-CLAIMS: dict[str, tuple[str, Callable[[CellSummary], bool]]] = {
-    "centred": (
-        "cluttered_digits_claims",
-        lambda cell: "position_jitter=0.0" in cell.data and "clutter=0" in cell.data,
-    ),
-    "varied": (
-        "cluttered_digits_claims",
-        lambda cell: not ("position_jitter=0.0" in cell.data and "clutter=0" in cell.data),
-    ),
-    "light": ("cifar10_gates", lambda cell: cell.data.startswith("cifar10")),
+Weights = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Where a claim of the page is looked for.
+
+    Args:
+        study: The study that bears on it.
+        bears_on_it: Which of the study's cells are shown beside their plain nets.
+        contrasts: Differences between cells or between gains that no cell shows by itself, by what they mean.
+    """
+
+    study: str
+    bears_on_it: Callable[[CellSummary], bool]
+    contrasts: Callable[[], dict[str, Weights]]
+
+
+def _cell(model: str, attention: str, data: str = "") -> str:
+    return Cell(model, attention, data, shows_data=bool(data)).title
+
+
+def _gain(model: str, attention: str, data: str = "") -> Weights:
+    """Return the weights of what an attention adds to the plain net."""
+    return {_cell(model, attention, data): 1, _cell(model, "none", data): -1}
+
+
+def _minus(first: Weights, second: Weights) -> Weights:
+    every = {cell: first.get(cell, 0) - second.get(cell, 0) for cell in {**first, **second}}
+    return {cell: weight for cell, weight in every.items() if weight}
+
+
+_NARROW, _USUAL = "resnet20(width_multiplier=0.5)", "resnet20"
+_LIGHT = "mobilenet_v1(width_multiplier=0.125, stem=cifar)"
+
+
+def _digits(position_jitter: float, clutter: int) -> str:
+    return f"cluttered_digits(position_jitter={position_jitter}, clutter={clutter})"
+
+
+def _beyond_se() -> dict[str, Weights]:
+    gains = {gate: _gain(_NARROW, gate, _digits(0.0, 0)) for gate in ("se", "sam", "cbam")}
+    return {f"{gate} minus se": _minus(gains[gate], gains["se"]) for gate in ("sam", "cbam")}
+
+
+def _beyond_calm() -> dict[str, Weights]:
+    places = {"clutter": (0.0, 8), "other positions": (1.0, 0), "both": (1.0, 8)}
+    return {
+        f"gain of {gate} with {place}, minus its gain on centred digits without clutter": _minus(
+            _gain(_NARROW, gate, _digits(*knobs)), _gain(_NARROW, gate, _digits(0.0, 0))
+        )
+        for place, knobs in places.items()
+        for gate in ("se", "sam", "cbam")
+    }
+
+
+def _light_beyond_usual() -> dict[str, Weights]:
+    return {
+        f"gain of {gate} on mobilenet_v1, minus its gain on resnet20": _minus(_gain(_LIGHT, gate), _gain(_USUAL, gate))
+        for gate in ("se", "cbam")
+    }
+
+
+def _start() -> dict[str, Weights]:
+    fresh, identity = _gain(_USUAL, "cbam"), _gain(_USUAL, "cbam(identity_start=True)")
+    return {"cbam from the identity minus cbam from its fresh start": _minus(identity, fresh)}
+
+
+def _is_calm(cell: CellSummary) -> bool:
+    return cell.data == _digits(0.0, 0)
+
+
+CLAIMS = {
+    "centred": Claim("cluttered_digits_claims", _is_calm, _beyond_se),
+    "varied": Claim("cluttered_digits_claims", lambda cell: not _is_calm(cell), _beyond_calm),
+    "light": Claim("cifar10_gates", lambda cell: "identity_start" not in cell.attention, _light_beyond_usual),
+    "start": Claim("cifar10_gates", lambda cell: cell.attention.startswith("cbam") and cell.model == _USUAL, _start),
 }
 
 
 def claim_table(name: str) -> str:
-    """Return the differences to the plain net that bear on a claim."""
-    study_name, bears_on_it = CLAIMS[name]
-    found = [study for study in read_studies() if study.name == study_name]
-    rows = [
-        [cell.model, cell.attention, cell.data, points(cell.comparison.difference), cell.comparison.verdict]
-        for study in found
-        for cell in study.cells
-        if cell.comparison is not None and bears_on_it(cell)
-    ]
-    if not rows:
+    """Return the differences to the plain net that bear on a claim, and those between them that decide it."""
+    claim = CLAIMS[name]
+    path = STUDIES / f"{claim.study}.parquet"
+    if not path.exists():
         return NOT_YET
-    return markdown_table(("net", "attention", "data", "minus plain, points", "what it shows"), rows)
+    rows = [
+        [f"{cell.attention} minus none: {cell.model}, {cell.data}", points(cell.comparison.difference),
+         cell.comparison.verdict]
+        for study in read_studies()
+        if study.name == claim.study
+        for cell in study.cells
+        if cell.comparison is not None and claim.bears_on_it(cell)
+    ]  # fmt: skip
+    results = read_results(path)
+    contrasts = {meaning: contrast(results, weights) for meaning, weights in claim.contrasts().items()}
+    found = {meaning: interval for meaning, interval in contrasts.items() if interval is not None}
+    adjusted = holm([interval.p_value for interval in found.values()])
+    for (meaning, interval), p_value in zip(found.items(), adjusted, strict=True):
+        sentence = judge(interval, p_value, len(found), None, words=("larger", "smaller"))
+        rows.append([f"*{meaning}*", points(interval), sentence])
+    return markdown_table(("difference", "points", "what it shows"), rows)
 
 
 def measures_table() -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from zoo.comparison.statistics import paired_difference
-from zoo.comparison.summary import judge, summarize
+from zoo.comparison.summary import contrast, judge, summarize
 
 ACCURACY = {"none": 0.8, "se": 0.8, "cbam": 0.9}
 
@@ -67,6 +67,34 @@ def test_code_and_data_that_differ_are_said(make_results):
     remarks = " ".join(summarize(results).remarks)
     assert "different versions of the code" in remarks
     assert "saw different data" in remarks
+
+
+def test_a_contrast_of_four_cells_is_a_difference_of_gains_paired_by_seed(make_results):
+    results = make_results({"none": 0.7, "se": 0.8}, models=("a", "b"), missing={("b", "se", 1)})
+    top1 = results.runs.set_index(["cell", "seed"])["selected_top1"]
+    expected = [top1["a+se", s] - top1["a+none", s] - top1["b+se", s] + top1["b+none", s] for s in (0, 2)]
+    found = contrast(results, {"a+se": 1, "a+none": -1, "b+se": -1, "b+none": 1})
+    assert (found.num_seeds, found.mean) == (2, pytest.approx(np.mean(expected)))
+    assert found.std == pytest.approx(np.std(expected, ddof=1))
+
+
+def test_a_contrast_of_two_cells_is_the_difference_of_the_table(make_results):
+    results = make_results(ACCURACY)
+    found = contrast(results, {"resnet20+cbam": 1, "resnet20+none": -1})
+    assert found == cell(summarize(results), "cbam").comparison.difference
+
+
+def test_a_contrast_without_a_common_seed_says_nothing(make_results):
+    results = make_results(ACCURACY, missing={("resnet20", "se", 0), ("resnet20", "none", 1), ("resnet20", "none", 2)})
+    assert contrast(results, {"resnet20+se": 1, "resnet20+none": -1}) is None
+
+
+def test_a_contrast_of_unknown_cells_or_of_lopsided_weights_is_refused(make_results):
+    results = make_results(ACCURACY)
+    with pytest.raises(ValueError, match=r"has no cell 'resnet20\+eca'. It has: resnet20\+"):
+        contrast(results, {"resnet20+eca": 1, "resnet20+none": -1})
+    with pytest.raises(ValueError, match="sum to 0"):
+        contrast(results, {"resnet20+se": 1})
 
 
 def test_an_empty_study_is_refused(make_results):

@@ -1,6 +1,7 @@
 """What a study showed: each cell beside the plain net of its model and data, paired by seed."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,8 +153,47 @@ def _compare(
     )
 
 
-def judge(difference: Interval, adjusted_p: float | None, num_tests: int, needed: int | None) -> str:
+def contrast(results: StudyResults, weights: Mapping[str, float]) -> Interval | None:
+    """Return a weighted sum of cells' test accuracies, paired by seed: for a question that no single row answers.
+
+    Two cells at 1 and -1 give their difference; a gate's gain on one net minus its gain on another takes four.
+
+    Args:
+        results: Of a study.
+        weights: By title of the cell; they sum to 0, so that what all cells share drops out.
+
+    Returns:
+        ``None`` where no seed has all the cells.
+
+    Raises:
+        ValueError: The study has no such cell, or the weights sum to something else.
+    """
+    if not weights or abs(sum(weights.values())) > 1e-9:
+        raise ValueError(f"weights ({dict(weights)}) must be of one cell or more and sum to 0")
+    runs = dict(iter(results.runs.groupby("cell")))
+    unknown = [cell for cell in weights if cell not in runs]
+    if unknown:
+        raise ValueError(f"study {results.name!r} has no cell {unknown[0]!r}. It has: {', '.join(runs)}")
+    weighted = [weight * runs[cell].set_index("seed")["selected_top1"] for cell, weight in weights.items()]
+    sums = pd.concat(weighted, axis=1, join="inner").sum(axis=1)
+    return paired_difference(sums.tolist()) if len(sums) else None
+
+
+def judge(
+    difference: Interval,
+    adjusted_p: float | None,
+    num_tests: int,
+    needed: int | None,
+    words: tuple[str, str] = ("better", "worse"),
+) -> str:
     """Return the sentence that a difference deserves, in percentage points.
+
+    Args:
+        difference: Of accuracies, as fractions.
+        adjusted_p: After correction for all tests of the table.
+        num_tests: How many there are.
+        needed: Seeds that would show it.
+        words: For a difference above and one below zero.
 
     >>> judge(paired_difference([0.001, 0.004, -0.002]), 0.7, 4, None)
     'no difference shown: -0.65 to +0.85 points, 3 seeds'
@@ -166,7 +206,7 @@ def judge(difference: Interval, adjusted_p: float | None, num_tests: int, needed
     if not difference.excludes_zero:
         more = f"; about {needed} seeds would show {100 * difference.mean:+.2f}" if needed else ""
         return f"no difference shown: {span}{more}"
-    verdict = f"{'better' if difference.mean > 0 else 'worse'}: {span}"
+    verdict = f"{words[difference.mean < 0]}: {span}"
     if adjusted_p is not None and adjusted_p > 1 - LEVEL:
         verdict += f", not after correction for {num_tests} comparisons (p {adjusted_p:.2g})"
     return verdict
