@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 MAX_SEEDS_CONSIDERED = 1000
+_ROUNDING = 1e-12
+"""Differences of accuracies that are closer than this differ by the arithmetic alone."""
 _EXACT_BELOW = 25
 """Of McNemar's test: with fewer discordant images the binomial distribution is used instead of its approximation."""
 
@@ -18,12 +20,12 @@ class Interval:
 
     Args:
         mean: Of the values given.
-        low: Lower end, ``None`` with a single seed, which says nothing of the spread.
+        low: Lower end, ``None`` where nothing is known of the spread: with a single seed, or values that are all equal.
         high: Upper end, or ``None``.
         level: Share of such intervals that hold the true mean.
         num_seeds: Values that the mean is of.
         std: Standard deviation over seeds (of a sample, divided by n - 1), ``None`` with one.
-        p_value: Of a true mean of 0, two-sided; ``None`` with one.
+        p_value: Of a true mean of 0, two-sided; ``None`` without an interval.
     """
 
     mean: float
@@ -42,6 +44,9 @@ class Interval:
 
 def paired_difference(differences: Sequence[float], level: float = 0.95) -> Interval:
     """Return the mean of differences between paired runs, with Student's t interval and the p-value of the t test.
+
+    Accuracies are counts of images, so a few seeds can differ by the very same number of them. That is chance and no
+    proof, although a t test calls it one: such differences have no interval.
 
     Args:
         differences: One per seed: a run minus the run it is paired with.
@@ -65,8 +70,8 @@ def paired_difference(differences: Sequence[float], level: float = 0.95) -> Inte
 
     std = float(values.std(ddof=1))
     error = std / math.sqrt(count)
-    if error == 0:
-        return Interval(mean, mean, mean, level, count, 0.0, 1.0 if mean == 0 else 0.0)
+    if error < _ROUNDING:
+        return Interval(mean, None, None, level, count, 0.0, None)
     half = float(stats.t.ppf((1 + level) / 2, count - 1)) * error
     p_value = float(2 * stats.t.sf(abs(mean) / error, count - 1))
     return Interval(mean, mean - half, mean + half, level, count, std, p_value)
@@ -170,17 +175,15 @@ def seeds_needed(differences: Sequence[float], level: float = 0.95) -> int | Non
     """Return with how many seeds the t interval would exclude zero, were mean and spread to stay as they are.
 
     Returns:
-        The number, which is at most the present one when the interval excludes zero already; ``None`` when one seed
-        or a mean of zero says nothing of it, or more than ``MAX_SEEDS_CONSIDERED`` would be needed.
+        The number, which is at most the present one when the interval excludes zero already; ``None`` when one seed,
+        equal differences or a mean of zero say nothing of it, or more than ``MAX_SEEDS_CONSIDERED`` would be needed.
 
     >>> seeds_needed([0.01, 0.02, 0.03]), seeds_needed([0.02])
     (4, None)
     """
     interval = paired_difference(differences, level)
-    if interval.std is None or interval.mean == 0:
+    if not interval.std or interval.mean == 0:
         return None
-    if interval.std == 0:
-        return 2
     from scipy import stats
 
     counts = np.arange(2, MAX_SEEDS_CONSIDERED + 1)

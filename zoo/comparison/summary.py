@@ -32,7 +32,7 @@ class Comparison:
         last_difference: Of test accuracy at the last epoch.
         bootstrap: Interval over seeds and images, ``None`` with one seed.
         mcnemar: p-value for each seed.
-        adjusted_p: The t test's p-value after Holm's correction over the table, ``None`` with one seed.
+        adjusted_p: The t test's p-value after Holm's correction over the table, ``None`` without a test.
         seeds_needed: See :func:`zoo.comparison.statistics.seeds_needed`.
         verdict: The sentence that these figures deserve.
     """
@@ -106,11 +106,12 @@ def summarize(results: StudyResults) -> Summary:
         if group["attention"].iloc[0] != BASELINE
     }
     intervals = {cell: paired_difference(_gain(*pair, "selected_top1")) for cell, pair in pairs.items() if pair}
-    adjusted = dict(zip(intervals, holm([interval.p_value for interval in intervals.values()]), strict=True))
+    p_values = [interval.p_value for interval in intervals.values()]
+    adjusted, num_tests = dict(zip(intervals, holm(p_values), strict=True)), len(p_values) - p_values.count(None)
     cells = []
     for cell, group in runs.items():
         pair = pairs.get(cell)
-        comparison = _compare(pair, intervals[cell], adjusted[cell], len(adjusted), results) if pair else None
+        comparison = _compare(pair, intervals[cell], adjusted[cell], num_tests, results) if pair else None
         cells.append(_describe_cell(cell, group, costs.get(cell), comparison))
     order = {key: number for number, key in enumerate(plain)}
     cells.sort(key=lambda cell: (order.get((cell.model, cell.data), len(order)), cell.attention != BASELINE))
@@ -199,9 +200,12 @@ def judge(
     'no difference shown: -0.65 to +0.85 points, 3 seeds'
     >>> judge(paired_difference([0.01]), None, 1, None)
     'one seed (+1.00 points): no interval'
+    >>> judge(paired_difference([0.01, 0.01]), None, 1, None)
+    '2 seeds with the same difference (+1.00 points): no interval'
     """
     if difference.low is None or difference.high is None:
-        return f"one seed ({100 * difference.mean:+.2f} points): no interval"
+        seeds = "one seed" if difference.num_seeds == 1 else f"{difference.num_seeds} seeds with the same difference"
+        return f"{seeds} ({100 * difference.mean:+.2f} points): no interval"
     span = f"{100 * difference.low:+.2f} to {100 * difference.high:+.2f} points, {difference.num_seeds} seeds"
     if not difference.excludes_zero:
         more = f"; about {needed} seeds would show {100 * difference.mean:+.2f}" if needed else ""
