@@ -100,6 +100,12 @@ def test_failed_runs_are_listed_with_their_logs_and_make_the_status_1(study, eng
     assert "FAILED" in output.out
 
 
+def test_a_study_without_a_finished_run_has_nothing_to_report(study, engine, capsys):
+    assert main(["compare", "tiny.yaml", "--finished-only"]) == 1
+    assert engine == []
+    assert "No run of study tiny is finished: there is nothing to report" in capsys.readouterr().err
+
+
 def test_the_engine_is_rays_where_asked_for(study, monkeypatch, capsys):
     asked = []
 
@@ -138,6 +144,10 @@ def test_an_interruption_tells_how_to_go_on(study, monkeypatch, capsys):
         (["tiny.yaml", "--engine", "ray", "--jobs", "2"], "--jobs has no effect with --engine ray"),
         (["tiny.yaml", "--dry-run", "--engine", "ray"], "--engine has no effect with --dry-run"),
         (["tiny.yaml", "--dry-run", "--cost-rounds", "2"], "--cost-rounds has no effect with --dry-run"),
+        (["tiny.yaml", "--finished-only", "--jobs", "2"], "--jobs has no effect with --finished-only"),
+        (["tiny.yaml", "--finished-only", "--engine", "ray"], "--engine has no effect with --finished-only"),
+        (["tiny.yaml", "--finished-only", "--dry-run"], "--dry-run has no effect with --finished-only"),
+        (["x.parquet", "--finished-only"], "--finished-only has no effect beside x.parquet"),
         (["tiny.yaml", "--output", "x.csv"], "--output x.csv must end in .parquet"),
         (["tiny.yaml", "--reuse", "none.parquet"], "results file none.parquet does not exist"),
         (["none.yaml"], "study file none.yaml does not exist"),
@@ -209,6 +219,11 @@ def test_a_study_begun_by_hand_and_killed_in_the_middle_does_only_what_is_missin
     wait_for(lambda: is_free(gated / "seed0.lock"), "the end of the orphaned run")
     assert "Stopped, and nothing is lost" in (gated / "seed0.log").read_text()
     epochs = (gated / "seed0" / "metrics.csv").read_text()
+
+    assert main(["compare", "tiny.yaml", "--finished-only", "--cost-rounds", "0"]) == 0
+    assert "resnet20(width_multiplier=0.25)+none" in capsys.readouterr().out
+    assert read_results(study.parent / "tiny.parquet").runs["attention"].tolist() == ["none"]
+    assert (gated / "seed0" / "metrics.csv").read_text() == epochs
 
     with start() as process:
         output, _ = process.communicate(timeout=250)

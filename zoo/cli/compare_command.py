@@ -4,6 +4,7 @@ As a SLURM job array, in the folder where the study was planned:
 
     zoo compare STUDY.yaml --dry-run > commands.txt
     sbatch --array=1-$(wc -l < commands.txt) --wrap 'eval "$(sed -n ${SLURM_ARRAY_TASK_ID}p commands.txt)"'
+    zoo compare STUDY.yaml --finished-only       # the table so far, at any time
     zoo compare STUDY.yaml
 """
 
@@ -26,7 +27,10 @@ TAKES_RUN_OPTIONS = True
 RESULTS_SUFFIX = ".parquet"
 INTERRUPTED = 130
 GRID = ("models", "attention", "data", "seeds", "name", "config", "run_options")
-RUNNING = ("engine", "jobs", "threads", "folder", "output", "cost_rounds", "dry_run", "weights_dir", "reuse")
+RUNNING = (
+    *("engine", "jobs", "threads", "folder", "output", "cost_rounds", "dry_run", "finished_only", "weights_dir"),
+    "reuse",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="receives weights and card of each net's best seed on held-out images, of the runs in the folder",
     )
     running.add_argument("--dry-run", action="store_true", help="print a shell command per missing run, and stop")
+    running.add_argument(
+        "--finished-only", action="store_true", help="train nothing: write and report the runs that are finished"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -139,9 +146,13 @@ def run_study(study: "Study", plans: "list[RunPlan]", folder: Path, arguments: a
     missing = announce(study, here, data, len(plans) - len(here))
     if arguments.dry_run:
         return print_commands(missing, arguments.threads)
-    failed = carry_out(here, missing, arguments) if missing else []
-    reached = [plan for plan in plans if plan not in failed]
+    if arguments.finished_only:
+        failed, reached = [], [plan for plan in plans if plan not in missing]
+    else:
+        failed = carry_out(here, missing, arguments) if missing else []
+        reached = [plan for plan in plans if plan not in failed]
     if not reached:
+        sys.stderr.write(f"No run of study {study.name} is finished: there is nothing to report\n")
         return 1
     results = collect(study.name, reached, data, measure(plans, data, folder, arguments), earlier)
     output = Path(arguments.output or folder / f"{study.name}{RESULTS_SUFFIX}")
@@ -173,6 +184,9 @@ def check_running(arguments: argparse.Namespace) -> None:
         raise ValueError(
             f"{(given or ['--engine'])[0].replace('_', '-')} has no effect with --dry-run, which runs nothing"
         )
+    if arguments.finished_only and (arguments.dry_run or arguments.jobs or arguments.engine != "local"):
+        option = "--dry-run" if arguments.dry_run else "--jobs" if arguments.jobs else "--engine"
+        raise ValueError(f"{option} has no effect with --finished-only, which trains nothing")
 
 
 def read_reusable(plans: "list[RunPlan]", data: "StudyData", file: str | None) -> "StudyResults | None":
