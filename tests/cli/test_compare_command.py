@@ -10,6 +10,7 @@ import pytest
 
 from zoo.cli import compare_command
 from zoo.cli.main import main
+from zoo.comparison import collection, cost
 from zoo.comparison.engines import local, ray_cluster
 from zoo.comparison.engines.local import Outcome
 from zoo.comparison.results import read_results
@@ -51,7 +52,7 @@ def test_dry_run_prints_one_command_per_run_that_a_shell_can_run_alone(study, ca
         subprocess.run(["sh", "-n", "-c", command], check=True)
         *variables, python, option, module, config_file = shlex.split(command)
         assert dict(word.split("=") for word in variables)["OMP_NUM_THREADS"] == "2"
-        assert [python, option, module] == ["python", "-m", "zoo.comparison.one_run"]
+        assert [python, option, module] == [sys.executable, "-m", "zoo.comparison.one_run"]
         config = parse_run_config(["--config", config_file])
         assert config.model["attention"] == attention
         assert not Path(config.run_dir).exists()
@@ -106,6 +107,21 @@ def test_a_study_without_a_finished_run_has_nothing_to_report(study, engine, cap
     assert "No run of study tiny is finished: there is nothing to report" in capsys.readouterr().err
 
 
+def test_results_stand_where_the_cost_cannot_be_measured(study, monkeypatch, capsys):
+    results = read_results(ROOT / "benchmarks" / "studies" / "cluttered_digits_claims.parquet")
+
+    def no_gpu(*arguments, **options):
+        raise RuntimeError("No supported gpu backend found!")
+
+    monkeypatch.setattr(local, "run_all", lambda plans, *arguments, **options: [])
+    monkeypatch.setattr(collection, "collect", lambda *arguments, **options: results)
+    monkeypatch.setattr(cost, "load_or_measure_cost", no_gpu)
+    monkeypatch.setattr(compare_command, "report", lambda results, folder: None)
+    assert main(["compare", "tiny.yaml"]) == 0
+    assert "The cost is left out, for it could not be measured here: No supported gpu" in capsys.readouterr().err
+    assert len(read_results(study.parent / "tiny.parquet").runs) == len(results.runs)
+
+
 def test_the_engine_is_rays_where_asked_for(study, monkeypatch, capsys):
     asked = []
 
@@ -144,6 +160,7 @@ def test_an_interruption_tells_how_to_go_on(study, monkeypatch, capsys):
         (["tiny.yaml", "--engine", "ray", "--jobs", "2"], "--jobs has no effect with --engine ray"),
         (["tiny.yaml", "--dry-run", "--engine", "ray"], "--engine has no effect with --dry-run"),
         (["tiny.yaml", "--dry-run", "--cost-rounds", "2"], "--cost-rounds has no effect with --dry-run"),
+        (["tiny.yaml", "--dry-run", "--weights-dir", "x"], "--weights-dir has no effect with --dry-run"),
         (["tiny.yaml", "--finished-only", "--jobs", "2"], "--jobs has no effect with --finished-only"),
         (["tiny.yaml", "--finished-only", "--engine", "ray"], "--engine has no effect with --finished-only"),
         (["tiny.yaml", "--finished-only", "--dry-run"], "--dry-run has no effect with --finished-only"),
@@ -220,9 +237,14 @@ def test_a_study_begun_by_hand_and_killed_in_the_middle_does_only_what_is_missin
     assert "Stopped, and nothing is lost" in (gated / "seed0.log").read_text()
     epochs = (gated / "seed0" / "metrics.csv").read_text()
 
-    assert main(["compare", "tiny.yaml", "--finished-only", "--cost-rounds", "0"]) == 0
-    assert "resnet20(width_multiplier=0.25)+none" in capsys.readouterr().out
-    assert read_results(study.parent / "tiny.parquet").runs["attention"].tolist() == ["none"]
+    assert main(["compare", "tiny.yaml", "--finished-only"]) == 0
+    output = capsys.readouterr().out
+    assert "resnet20(width_multiplier=0.25)+none" in output
+    assert "resnet20(width_multiplier=0.25)+se lacks seed 0." in output
+    part = read_results(study.parent / "tiny.parquet")
+    assert part.runs["attention"].tolist() == ["none"]
+    assert part.cost.empty  # other runs may be going on
+    assert not (study.parent / "cost.json").exists()
     assert (gated / "seed0" / "metrics.csv").read_text() == epochs
 
     with start() as process:

@@ -12,11 +12,9 @@ from zoo.comparison.study import Study
 TINY = {"data": {"num_images": 60, "image_size": 16, "digit_size": 12, "batch_size": 16}}
 
 
-def make_study(attention="none,se", peak_lr=0.1):
+def make_study(attention="none,se", peak_lr=0.1, data="cluttered_digits(clutter=0)"):
     recipe = {**TINY, "optimization": {"peak_lr": peak_lr}}
-    return Study(
-        "toy", parse_choices("resnet20"), parse_choices(attention), parse_choices("cluttered_digits"), (0, 1), recipe
-    )
+    return Study("toy", parse_choices("resnet20"), parse_choices(attention), parse_choices(data), (0, 1), recipe)
 
 
 @pytest.fixture
@@ -46,6 +44,18 @@ def test_rows_of_an_earlier_part_complete_a_study_without_its_folders(finish, ea
         *[float(np.mean(np.roll(data.labels, 1) == data.labels)) / 2] * 2,
     ]
     assert whole.epochs["seed"].tolist() == [0] * 4 + [1] * 4
+
+
+def test_a_part_on_one_data_set_completes_a_study_of_several(earlier, tmp_path):
+    plans = make_study(data="cluttered_digits(clutter=0),cluttered_digits(clutter=4)").plans(tmp_path / "later")
+    data = read_data(plans)
+    reusable = select_reusable(earlier, plans, data, "c")
+    titles = [f"resnet20+{attention} @ cluttered_digits(clutter=0)" for attention in ("none", "se")]
+    assert reusable.runs["cell"].tolist() == titles
+    assert set(reusable.epochs["cell"]) == set(titles)
+    assert {plan.cell.title for plan in plans if has_row(reusable, plan)} == set(titles)
+    part = collect("toy", [plan for plan in plans if has_row(reusable, plan)], data, earlier=reusable, planned=plans)
+    assert part.planned["resnet20+se @ cluttered_digits(clutter=4)"] == [0, 1]
 
 
 def test_another_recipe_other_code_or_other_data_is_not_reused(earlier, tmp_path):

@@ -1,8 +1,11 @@
 """Cells beside their plain nets: pairing, corrections, sentences, and studies that are not complete."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from zoo.comparison.results import read_results, write_results
 from zoo.comparison.statistics import paired_difference
 from zoo.comparison.summary import contrast, judge, summarize
 
@@ -50,6 +53,14 @@ def test_seeds_that_one_side_lacks_are_left_out_and_said(make_results):
     assert cell(summary, "cbam").comparison.seeds == (0, 1)
     assert "resnet20+se lacks seed 1." in summary.remarks
     assert "resnet20+none lacks seed 2." in summary.remarks
+
+
+def test_what_a_study_asks_for_and_no_run_has_is_said_after_the_file_too(make_results, tmp_path):
+    planned = {f"resnet20+{attention}": [0, 1, 2, 3] for attention in (*ACCURACY, "sam")}
+    write_results(dataclasses.replace(make_results(ACCURACY), planned=planned), tmp_path / "toy.parquet")
+    remarks = summarize(read_results(tmp_path / "toy.parquet")).remarks
+    assert "resnet20+se lacks seed 3." in remarks
+    assert "resnet20+sam lacks seeds 0, 1, 2, 3." in remarks
 
 
 def test_a_cell_without_a_plain_net_is_said_to_have_nothing_to_compare(make_results):
@@ -118,4 +129,4 @@ def test_the_sentence_follows_the_interval(differences, adjusted, expected):
 
 
 def test_the_sentence_says_how_many_seeds_would_settle_it():
-    assert judge(paired_difference([0.01, 0.02, 0.0]), 0.3, 1, 7).endswith("; about 7 seeds would show +1.00")
+    assert judge(paired_difference([0.01, 0.02, 0.0]), 0.3, 1, 7).endswith("; about 7 seeds might show +1.00")

@@ -79,15 +79,17 @@ def collect(
     data: StudyData,
     cost: pd.DataFrame | None = None,
     earlier: StudyResults | None = None,
+    planned: Sequence[RunPlan] | None = None,
 ) -> StudyResults:
     """Read the runs that are finished, in the order of the plans.
 
     Args:
         name: Of the study.
-        plans: Its runs; those of which ``earlier`` has no row and whose folder holds no finished run are left out.
+        plans: Runs of it; those of which ``earlier`` has no row and whose folder holds no finished run are left out.
         data: Of the runs.
         cost: A row per cell; ``None`` where it was not measured.
         earlier: Results whose rows stand for runs of the plans; see :mod:`zoo.comparison.reuse`.
+        planned: All runs of the study, so that the results know what they lack; ``plans`` by default.
 
     Raises:
         ValueError: None is finished, or a folder's files contradict each other.
@@ -111,7 +113,16 @@ def collect(
         runs=pd.DataFrame(rows, columns=[*RUN_TYPES, "predictions"]),
         cost=empty_cost() if cost is None else cost,
         epochs=pd.DataFrame(epochs, columns=["cell", "seed", *EPOCH_TYPES]),
+        planned=_planned_seeds(plans if planned is None else planned),
     )
+
+
+def _planned_seeds(plans: Sequence[RunPlan]) -> dict[str, list[int]]:
+    seeds: dict[str, list[int]] = {}
+    for plan in plans:
+        if plan.cell is not None:
+            seeds.setdefault(plan.cell.title, []).append(plan.config.seed)
+    return seeds
 
 
 def _find_row(plan: RunPlan, earlier: StudyResults | None) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -13,7 +14,7 @@ from lightning.fabric import Fabric
 
 import zoo
 from zoo.comparison.collection import ImageShape
-from zoo.comparison.results import cost_table
+from zoo.comparison.results import cost_table, empty_cost
 from zoo.comparison.runs import Cell, RunPlan
 from zoo.comparison.study import BASELINE
 from zoo.config import RunConfig
@@ -189,7 +190,29 @@ def load_or_measure_cost(
 
     What stands there counts when nets, recipe, code, versions, hardware, threads and rounds are the same.
     """
-    wanted = {
+    stored = load_cost(plans, shapes, path, threads=threads, rounds=rounds)
+    if not stored.empty:
+        return stored
+    cost = measure_cost(plans, shapes, threads=threads, rounds=rounds)
+    key = _cost_key(plans, shapes, threads, rounds)
+    write_atomically(path, json.dumps({**key, "cost": cost.to_dict("records")}, indent=2) + "\n")
+    return cost
+
+
+def load_cost(
+    plans: Sequence[RunPlan], shapes: Mapping[str, ImageShape], path: Path, *, threads: int, rounds: int
+) -> pd.DataFrame:
+    """Return the cost that stands in a file, or no row where what stands there does not count or nothing does."""
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return empty_cost()
+    wanted = _cost_key(plans, shapes, threads, rounds)
+    return cost_table(stored["cost"]) if {key: stored.get(key) for key in wanted} == wanted else empty_cost()
+
+
+def _cost_key(plans: Sequence[RunPlan], shapes: Mapping[str, ImageShape], threads: int, rounds: int) -> dict[str, Any]:
+    return {
         "code_digest": code_digest(),
         "versions": describe_versions(),
         "hardware": describe_hardware(),
@@ -197,15 +220,6 @@ def load_or_measure_cost(
         "rounds": rounds,
         "nets": {cell.title: describe_net(plan, shapes[cell.data]) for cell, plan in distinct_cells(plans).items()},
     }
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        stored = {}
-    if {key: stored.get(key) for key in wanted} == wanted:
-        return cost_table(stored["cost"])
-    cost = measure_cost(plans, shapes, threads=threads, rounds=rounds)
-    write_atomically(path, json.dumps({**wanted, "cost": cost.to_dict("records")}, indent=2) + "\n")
-    return cost
 
 
 def distinct_cells(plans: Sequence[RunPlan]) -> dict[Cell, RunPlan]:

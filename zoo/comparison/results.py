@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,7 @@ class StudyResults:
             selected epoch give each test image, an unsigned integer array in the order of ``labels``.
         cost: One row per cell with the columns of ``COST_TYPES``; no rows when the cost was not measured.
         epochs: One row per run and epoch: ``cell``, ``seed`` and the columns of ``EPOCH_TYPES``.
+        planned: The seeds of each cell that the study asks for, finished or not; empty where that is not known.
 
     Raises:
         ValueError: Tables and labels contradict each other, or a column is missing, unknown or of another type.
@@ -98,6 +99,7 @@ class StudyResults:
     runs: pd.DataFrame
     cost: pd.DataFrame
     epochs: pd.DataFrame
+    planned: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_columns("runs", self.runs, [*RUN_TYPES, "predictions"])
@@ -163,8 +165,8 @@ def prediction_dtype(num_classes: int) -> type[np.unsignedinteger[Any]]:
 def write_results(results: StudyResults, path: Path | str) -> None:
     """Write one Parquet file, atomically; equal results give equal bytes with the same version of pyarrow.
 
-    A run's epochs are a nested column of its row; the study's name, classes, labels and cost are JSON beside the
-    schema.
+    A run's epochs are a nested column of its row; the study's name, classes, labels, cost and planned seeds are JSON
+    beside the schema.
 
     Raises:
         ValueError: A value is not of its column's type.
@@ -189,6 +191,7 @@ def write_results(results: StudyResults, path: Path | str) -> None:
         "class_names": list(results.class_names),
         "labels": results.labels.tolist(),
         "cost": _plain_rows(results.cost, COST_TYPES),
+        "planned": {cell: list(seeds) for cell, seeds in results.planned.items()},
     }
     try:
         arrays = [pa.array(columns[name], type=kind, from_pandas=True) for name, kind in types.items()]
@@ -235,6 +238,7 @@ def read_results(path: Path | str) -> StudyResults:
             runs=runs,
             cost=_typed_frame(facts["cost"], COST_TYPES),
             epochs=_typed_frame(rows, {"cell": pa.string(), "seed": pa.int64(), **EPOCH_TYPES}),
+            planned=facts.get("planned", {}),
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None

@@ -208,7 +208,7 @@ def judge(
         return f"{seeds} ({100 * difference.mean:+.2f} points): no interval"
     span = f"{100 * difference.low:+.2f} to {100 * difference.high:+.2f} points, {difference.num_seeds} seeds"
     if not difference.excludes_zero:
-        more = f"; about {needed} seeds would show {100 * difference.mean:+.2f}" if needed else ""
+        more = f"; about {needed} seeds might show {100 * difference.mean:+.2f}" if needed else ""
         return f"no difference shown: {span}{more}"
     verdict = f"{words[difference.mean < 0]}: {span}"
     if adjusted_p is not None and adjusted_p > 1 - LEVEL:
@@ -267,11 +267,13 @@ def _distinct(column: "pd.Series[str]", names: tuple[str, ...]) -> list[str]:
 
 def _remarks(cells: list[CellSummary], results: StudyResults) -> list[str]:
     remarks = []
-    every = set(results.runs["seed"])
-    for cell in cells:
-        missing = sorted(every - set(cell.seeds))
+    finished = {cell.cell: cell.seeds for cell in cells}
+    planned = results.planned or dict.fromkeys(finished, sorted(set(results.runs["seed"])))
+    for name, seeds in planned.items():
+        missing = sorted(set(seeds) - set(finished.get(name, ())))
         if missing:
-            remarks.append(f"{cell.cell} lacks seed{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}.")
+            remarks.append(f"{name} lacks seed{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}.")
+    for cell in cells:
         if cell.attention != BASELINE and cell.comparison is None:
             remarks.append(f"{cell.cell} has no seed in common with its plain net: nothing to compare.")
     if results.runs["code_digest"].nunique() > 1:

@@ -42,8 +42,10 @@ EXPLANATION = (
     "top-1: test accuracy, mean and standard deviation over seeds, at the epoch chosen on images held out of training; "
     "last epoch: the same without a choice. difference: to the plain net, paired by seed, with a 95 % t interval and, "
     "in brackets, a bootstrap over seeds and images. Holm p: of the t test, corrected over the table. McNemar p: of "
-    "each seed's pair. latency and training rate: relative to the plain net, in batches of 1 and 64, with the spread "
-    "over rounds."
+    "each seed's pair. With few seeds the bootstrap is too narrow, and the verdict goes by the t interval. Intervals "
+    "and p hold for a number of seeds that was settled before the results were seen; seeds that might show a "
+    "difference would do so with even odds, were mean and spread to stay as they are. latency and training rate: "
+    "relative to the plain net, in batches of 1 and 64, with the spread over rounds."
 )
 
 

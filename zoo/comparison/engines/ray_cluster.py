@@ -19,9 +19,10 @@ def run_all(plans: Sequence[RunPlan], *, threads: int = 1, monitor: Monitor | No
     """Carry out all runs on the cluster, whatever becomes of one of them.
 
     Ray is started on this machine unless it runs already or ``RAY_ADDRESS`` names a cluster. Each run is a task that
-    asks for ``threads`` CPUs, and for a GPU where its config says ``trainer.accelerator: gpu``. A task whose machine is
-    lost starts again elsewhere and goes on from the run's last epoch. When this process is interrupted, the runs save
-    their state and end.
+    asks for ``threads`` CPUs, and for a GPU where its config says ``trainer.accelerator: gpu``, or ``auto`` on a
+    cluster that has any: Ray hides the GPUs that a task did not ask for. A task whose machine is lost starts again
+    elsewhere and goes on from the run's last epoch. When this process is interrupted, the runs save their state and
+    end.
 
     Args:
         plans: In the order in which they are handed to the cluster.
@@ -43,8 +44,9 @@ def run_all(plans: Sequence[RunPlan], *, threads: int = 1, monitor: Monitor | No
     for plan in plans:
         placed = _absolute(plan)
         placed.write_config()  # the task looks for it: a machine that cannot see it does not share the folder
-        resources = {"num_cpus": threads, "num_gpus": int(plan.config.trainer["accelerator"] in _GPU_ACCELERATORS)}
-        _check_resources(ray.nodes(), resources)
+        nodes = ray.nodes()
+        resources = {"num_cpus": threads, "num_gpus": int(wants_gpu(plan.config.trainer["accelerator"], nodes))}
+        _check_resources(nodes, resources)
         refs[task.options(**resources, name=plan.label).remote(placed, environment)] = plan
     outcomes = _watch(ray, refs, monitor)
     return [outcomes[plan.folder] for plan in plans]
@@ -68,6 +70,18 @@ def connect() -> Any:
 def num_slots(threads: int) -> int:
     """Return how many runs the cluster computes at a time."""
     return max(1, int(connect().cluster_resources().get("CPU", 1)) // threads)
+
+
+def wants_gpu(accelerator: str, nodes: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether a run asks for a GPU, under Lightning's name of an accelerator and Ray's list of machines.
+
+    >>> wants_gpu("auto", [{"Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0}}])
+    True
+    >>> wants_gpu("auto", [{"Alive": True, "Resources": {"CPU": 4.0}}]), wants_gpu("gpu", []), wants_gpu("cpu", [])
+    (False, True, False)
+    """
+    has_gpu = any(node["Alive"] and node["Resources"].get("GPU", 0) >= 1 for node in nodes)
+    return accelerator in _GPU_ACCELERATORS or (accelerator == "auto" and has_gpu)
 
 
 def carry_out(plan: RunPlan, environment: Mapping[str, str]) -> tuple[int, float]:
