@@ -53,6 +53,16 @@ def test_what_is_said_stands_before_what_is_chosen(folder):
     assert request.folder == Path("there")
 
 
+def test_a_folder_is_found_by_the_words_of_train_py_too(folder, monkeypatch):
+    root = folder(40)
+    request = parse("--data", "image_folder", run_options=["--data.root", root])
+    assert request.data.options == {"image_size": 32}
+    assert request.recipe == {"data": {"root": root}}
+    assert request.folder.name == "mine_resnet20"
+    monkeypatch.chdir(root)
+    assert parse("--data", ".").folder.name == "mine_resnet20"
+
+
 def test_a_data_set_by_name_with_options():
     request = parse("--data", "cluttered_digits(clutter=3)")
     assert (request.data.name, request.data.options) == ("cluttered_digits", {"clutter": 3})
@@ -63,6 +73,9 @@ def test_a_data_set_by_name_with_options():
     ("words", "message"),
     [
         (["--data", "cluttered_digit"], "no folder and no data set. Did you mean 'cluttered_digits'?"),
+        (["--data", "image_folder"], "--data image_folder does not say which folder"),
+        (["--data", "cluttered_digits", "--data.image_size", "null"], "data.image_size (None) must be a whole number"),
+        (["--data", "cluttered_digits", "--data.image_size", "[64, 48]"], "data.image_size ([64, 48]) must be a whole"),
         (["--data", "cluttered_digits", "--budget", "0"], "budget_minutes (0.0) must be above 0"),
         (["--data", "cluttered_digits", "--trainer.max_epochs", "3"], "the budget decides how long runs are"),
         (["--data", "cluttered_digits", "--model", "resnet2O"], "unknown model 'resnet2O'"),

@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "Any option of train.py that has a dot in its name, such as --data.image_size 64, holds for all runs. "
-        "The same command goes on where an earlier one was stopped."
+        "The same command goes on where an earlier one was stopped. The images of a folder are compared at the size "
+        "that is usual among them, up to 128 pixels, unless --data.image_size says otherwise."
     )
     parser.add_argument(
         "--data", required=True, metavar="FOLDER|NAME", help="class folders of images, or NAME or 'NAME(option=value)'"
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--margin", type=float, default=0.5, metavar="POINTS", help="the smallest gain worth a price; 0.5 by default"
     )
-    parser.add_argument("--folder", help="of the runs and the report, runs/recommendations/NAME by default")
+    parser.add_argument("--folder", help="of the runs and the report, runs/recommendations/DATA_MODEL by default")
     parser.add_argument("--json", action="store_true", help="print the JSON instead of text")
 
 
@@ -84,12 +85,15 @@ def read_request(arguments: argparse.Namespace) -> "Request":
 
     recipe = parse_run_options(arguments.run_options)
     data = read_data_choice(arguments.data)
-    size = int(recipe.get("data", {}).get("image_size", 0)) or default_image_size(data)
-    if data.name == "image_folder" and "image_size" not in {**data.options, **recipe.get("data", {})}:
+    options = {**recipe.get("data", {}), **data.options}
+    size = options["image_size"] if "image_size" in options else default_image_size(data, options.get("root"))
+    if not isinstance(size, int):
+        raise ValueError(f"data.image_size ({size!r}) must be a whole number of pixels")
+    if data.name == "image_folder" and "image_size" not in options:
         data = type(data)(data.name, {**data.options, "image_size": size})
     small = size <= SMALL_IMAGE
     model = parse_choice(arguments.model or (MODEL_OF_SMALL_IMAGES if small else MODEL_OF_LARGE_IMAGES))
-    name = Path(arguments.data).name if Path(arguments.data).is_dir() else data.name
+    name = Path(options["root"]).resolve().name if data.name == "image_folder" else data.name
     return Request(
         data=data,
         model=model,
@@ -122,14 +126,17 @@ def read_data_choice(text: str) -> "Choice":
     return choice
 
 
-def default_image_size(data: "Choice") -> int:
-    """Return the size at which images are compared: a folder's own up to 128 pixels, else the data set's."""
+def default_image_size(data: "Choice", root: str | None) -> int:
+    """Return the size at which images are compared: a folder's own up to 128 pixels, else the data set's.
+
+    Raises:
+        ValueError: The folder is not named.
+    """
     from zoo.comparison.recommendation.evidence import typical_short_side
     from zoo.data import create_data
 
-    if "image_size" in data.options:
-        return int(data.options["image_size"])
-    module = create_data(data.name, **data.options)
     if data.name != "image_folder":
-        return max(module.image_size)
-    return min(128, max(32, 32 * round(typical_short_side(str(data.options["root"])) / 32)))
+        return max(create_data(data.name, **data.options).image_size)
+    if root is None:
+        raise ValueError("--data image_folder does not say which folder; give the folder itself, --data FOLDER")
+    return min(128, max(32, 32 * round(typical_short_side(str(root)) / 32)))

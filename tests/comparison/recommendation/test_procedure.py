@@ -302,3 +302,58 @@ def test_where_no_gate_can_help_the_answer_is_plain(colour_folder, quick_runs, m
     assert again.decision == answer.decision
     assert again.test != answer.test
     assert len(quick_runs) == 1 + sum(len(figure.top1) for figure in answer.test)
+
+
+def test_a_look_that_time_cut_short_is_spent_and_more_budget_does_not_take_it_again(ask):
+    """The error of every look is spent once, or the intervals together would not keep their level."""
+    world = World({"se": 0.01, "cbam": 0.01}, slowdown=1.3, seed_spread=0.02)
+    first = ask(world, budget_minutes=25)
+    assert first.rule.looks == (3, 5)
+    assert {contrast.interval.num_seeds for contrast in first.contrasts} == {4}
+    assert first.decision.reason.endswith("so that more --budget asks for another --folder")
+    num_trained = len(world.trained)
+    again = ask(world, budget_minutes=90)
+    assert again.contrasts == first.contrasts
+    assert len(world.trained) == num_trained
+
+
+def test_more_budget_goes_on_with_the_next_look(ask, tmp_path):
+    world = World({"se": 0.01, "cbam": 0.01}, slowdown=1.3, seed_spread=0.02)
+    first = ask(world, budget_minutes=60)
+    assert first.rule.looks == (3, 5, 8, 9)
+    assert {contrast.interval.num_seeds for contrast in first.contrasts} == {8}
+    assert first.decision.reason.endswith("; the same command with more --budget adds seeds")
+    again = ask(world, budget_minutes=90)
+    assert {contrast.interval.num_seeds for contrast in again.contrasts} == {9}
+    assert json.loads((tmp_path / "folder" / "plan.json").read_text())["looks"] == {"0": 3, "1": 5, "2": 8, "3": 9}
+
+
+def test_a_gain_that_may_be_worth_its_price_is_not_called_none(ask):
+    """Shown above zero and below the margin at best estimate: more seeds could still tell."""
+    answer = ask(World({"se": 0.03}, centred=True), margin_points=4.0)
+    (contrast,) = answer.contrasts
+    assert contrast.verdict == "gain, perhaps too small"
+    assert contrast.is_open
+    assert (answer.decision.net, answer.decision.confidence) == ("none", "not shown")
+    assert "se gains over none, perhaps less than its price" in answer.decision.reason
+
+
+@pytest.mark.parametrize(("change", "what"), [("data", "of other images"), ("code", "made by another version")])
+def test_a_folder_of_other_images_or_other_code_is_refused_and_left_as_it_is(ask, tmp_path, monkeypatch, change, what):
+    world = World({"se": 0.3}, centred=True)
+    ask(world)
+    before = (tmp_path / "folder" / "plan.json").read_text()
+    if change == "data":
+        world.data = SimpleNamespace(**{**vars(World.data), "digest": lambda: "other data"})
+    else:
+        monkeypatch.setattr(procedure, "code_digest", lambda: "other code")
+    with pytest.raises(ValueError, match=f"holds a recommendation {what}.*another --folder"):
+        ask(world)
+    assert (tmp_path / "folder" / "plan.json").read_text() == before
+
+
+def test_a_warm_up_longer_than_the_runs_is_refused_before_the_plan_is_kept(ask, tmp_path):
+    recipe = {"optimization": {"warmup_epochs": 12}}
+    with pytest.raises(ValueError, match=r"warmup_epochs \(12\) must be below the \d+ epochs.*--budget"):
+        ask(World(), budget_minutes=15, recipe=recipe)
+    assert ask(World(), budget_minutes=60, recipe=recipe).plan.epochs > 12

@@ -94,6 +94,8 @@ def test_the_interval_widens_with_the_spread_of_seeds_and_with_that_of_images():
     ("low", "high", "margin", "verdict"),
     [
         (0.001, 0.02, 0.005, "gain"),
+        (0.001, 0.007, 0.005, "gain, perhaps too small"),
+        (0.001, 0.004, 0.005, "gain"),
         (-0.02, -0.001, 0.005, "loss"),
         (-0.004, 0.004, 0.005, "no gain worth its price"),
         (-0.3, 0.004, 0.005, "no gain worth its price"),

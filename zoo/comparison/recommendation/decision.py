@@ -43,7 +43,7 @@ class Contrast:
     @property
     def is_open(self) -> bool:
         """Whether more seeds could still decide it."""
-        return self.verdict == "open"
+        return self.verdict in ("open", "gain, perhaps too small")
 
     def is_worth(self, margin: float) -> bool:
         """Whether a gain is shown and is, at best estimate, at least ``margin``."""
@@ -60,6 +60,7 @@ class Contrast:
         figures = f"{mean} points ({low} to {high}; {found.num_seeds} seeds, {found.num_images} images)"
         words = {
             "gain": f"{self.net} gains over {self.base}",
+            "gain, perhaps too small": f"{self.net} gains over {self.base}, perhaps less than its price",
             "loss": f"{self.net} loses against {self.base}",
             "no gain worth its price": f"{self.net} has no gain over {self.base} that is worth its price",
             "open": f"no difference shown between {self.net} and {self.base}",
@@ -124,7 +125,9 @@ def choose(gates: Sequence[str], contrasts: Mapping[tuple[str, str], Contrast], 
     sentences = "; ".join(contrasts[gate, PLAIN].sentence() for gate in gates)
     still_open = [gate for gate in gates if contrasts[gate, PLAIN].is_open]
     if still_open:
-        return Decision(PLAIN, "not shown", f"no gain is shown, and the plain net is the cheaper one: {sentences}")
+        return Decision(
+            PLAIN, "not shown", f"no gain worth its price is shown, and the plain net costs least: {sentences}"
+        )
     return Decision(PLAIN, "shown", f"no difference worth its price: {sentences}")
 
 

@@ -1,4 +1,4 @@
-"""What a recommendation keeps in its folder between sessions: the request, the plan and the time that was used."""
+"""What a recommendation keeps in its folder between sessions: request, images, plan, looks and the time it used."""
 
 import json
 from dataclasses import asdict
@@ -16,8 +16,8 @@ _MAY_CHANGE = ("budget_minutes",)
 class Memory:
     """The file ``plan.json`` in the folder of a request.
 
-    The plan must survive an interruption: looks that were planned again after a look at the results would not keep the
-    rule's promise.
+    Plan and looks must survive an interruption: what was planned again, or looked at again, after a look at the results
+    would not keep the rule's promise.
 
     Args:
         request: Its folder is read, and written at every change.
@@ -40,6 +40,22 @@ class Memory:
                 f"({', '.join(str(found['request'].get(name)) for name in differing)}); choose another --folder"
             )
         self._content = {**found, "request": asked}
+
+    def bind(self, *, images: str, code: str) -> None:
+        """Make sure that earlier sessions saw the same images and ran the same code.
+
+        Args:
+            images: Digest of the data.
+            code: Digest of the code that decides the runs' results.
+
+        Raises:
+            ValueError: They did not. A folder of another place may have the same name, and images may have been added.
+        """
+        origin = {"images": images, "code": code}
+        if self.path.is_file() and (known := self._content.get("origin", {})) != origin:
+            what = "of other images" if known.get("images", images) != images else "made by another version of the code"
+            raise ValueError(f"{self.path.parent} holds a recommendation {what}; choose another --folder")
+        self._content["origin"] = origin
 
     @property
     def used_s(self) -> float:
@@ -76,6 +92,16 @@ class Memory:
         self._content |= {"plan": asdict(plan), "pace": asdict(pace)}
         self._write()
         return plan, pace
+
+    def recall_look(self, look: int) -> int | None:
+        """Return of how many seeds a look was taken, counted from 0; ``None`` if it was not taken yet."""
+        found = self._content.get("looks", {}).get(str(look))
+        return None if found is None else int(found)
+
+    def keep_look(self, look: int, num_seeds: int) -> None:
+        """Write down, before its results are seen, of how many seeds a look is taken."""
+        self._content["looks"] = {**self._content.get("looks", {}), str(look): num_seeds}
+        self._write()
 
     def _write(self) -> None:
         write_atomically(self.path, json.dumps(self._content, indent=2) + "\n")

@@ -17,7 +17,13 @@ from zoo.comparison.recommendation.words import headline, next_command, points, 
 
 _NUM_EXAMPLES = 8
 _PLOT_WIDTH, _ROW_HEIGHT, _LABEL_WIDTH = 720, 34, 150
-_COLOURS = {"gain": "#1a7f4b", "loss": "#b3372f", "no gain worth its price": "#555555", "open": "#8a6d1b"}
+_COLOURS = {
+    "gain": "#1a7f4b",
+    "gain, perhaps too small": "#8a6d1b",
+    "loss": "#b3372f",
+    "no gain worth its price": "#555555",
+    "open": "#8a6d1b",
+}
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1d2430; }
 h1 { font-size: 1.6rem; margin-bottom: 0.3rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }

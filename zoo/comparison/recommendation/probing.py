@@ -93,6 +93,9 @@ class Workplace:
 
 def _study(request: Request, gates: Sequence[Choice], **trainer: object) -> Study:
     recipe = merge(dict(request.recipe), {"trainer": trainer})
+    warmup = recipe.get("optimization", {}).get("warmup_epochs")
+    if isinstance(warmup, int | float) and warmup >= _PROBE_EPOCHS:  # the warm-up of longer runs; this one is timed
+        recipe = merge(recipe, {"optimization": {"warmup_epochs": _PROBE_EPOCHS / 2}})
     return create_study(request.model, gates, request.data, recipe=recipe, epochs=_PROBE_EPOCHS, seeds=1)
 
 

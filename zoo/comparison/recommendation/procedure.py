@@ -14,6 +14,7 @@ Both gates start at the identity (``identity_start``), so that short runs measur
 fresh gate costs.
 """
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
@@ -36,6 +37,7 @@ from zoo.comparison.recommendation.price import Price
 from zoo.comparison.recommendation.probing import Workplace
 from zoo.comparison.recommendation.sequential import SequentialRule
 from zoo.comparison.recommendation.trials import PLAIN, Clock, Trials, create_study
+from zoo.provenance import code_digest
 
 GATES = (Choice("se", {"identity_start": True}), Choice("cbam", {"identity_start": True}))
 """Cheapest first: channels alone, then channels and positions."""
@@ -60,8 +62,10 @@ def recommend(request: Request, *, say: Callable[[str], None] = print) -> Recomm
     """
     memory = Memory(request)
     clock = Clock(60 * request.budget_minutes - _CLOSING_SECONDS, memory.used_s, say)
+    place = Workplace.open(request, GATES)
+    memory.bind(images=place.data.digest(), code=code_digest())
     try:
-        return _Inquiry(request, memory, clock, say).answer()
+        return _Inquiry(request, place, memory, clock, say).answer()
     finally:
         memory.used_s = clock.used_s
 
@@ -69,8 +73,11 @@ def recommend(request: Request, *, say: Callable[[str], None] = print) -> Recomm
 class _Inquiry:
     """One call of :func:`recommend`, step by step; what a step finds stays for the answer."""
 
-    def __init__(self, request: Request, memory: Memory, clock: Clock, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, request: Request, place: Workplace, memory: Memory, clock: Clock, say: Callable[[str], None]
+    ) -> None:
         self.request = request
+        self.place = place
         self.memory = memory
         self.clock = clock
         self.say = say
@@ -82,7 +89,6 @@ class _Inquiry:
         self.rule: SequentialRule | None = None
 
     def answer(self) -> Recommendation:
-        self.place = Workplace.open(self.request, GATES)
         self.images = read_held_out(self.place.data)
         self.measures = measure_held_out(self.images)
         self.summary = DataMeasures.of(self.measures)
@@ -101,12 +107,20 @@ class _Inquiry:
     def decide(self, tried: Sequence[str]) -> Decision:
         """Choose, unless nothing was learned that could differ."""
         decision = choose(tried, self.contrasts, self.request.margin)
+        if decision.confidence == "not shown":
+            decision = dataclasses.replace(decision, reason=f"{decision.reason}; {self.how_to_go_on()}")
         if self.trials is None or decision.net != PLAIN:
             return decision
         top1 = {net: validation_top1(self.trials, net) for net in (PLAIN, *tried)}
         chance = self.images.labels.bincount().max().item() / len(self.images.labels)
         guessing = find_guessing(top1, chance, len(self.trials.answers[PLAIN, 0]))
         return decision if guessing is None else Decision(PLAIN, "nothing learned", guessing)
+
+    def how_to_go_on(self) -> str:
+        """Say what more minutes could do where a difference is open."""
+        if self.rule is not None and self.memory.recall_look(len(self.rule.looks) - 1) is None:
+            return "the same command with more --budget adds seeds"
+        return "all looks that were planned are taken, so that more --budget asks for another --folder"
 
     def refuse(self, reasons: Mapping[str, str]) -> None:
         """Leave gates out, and say why."""
@@ -138,7 +152,14 @@ class _Inquiry:
         if recalled is None:
             nets = [PLAIN, *(gate.name for gate in gates)]
             pace = self.place.measure_pace(nets, self.prices, self.clock)
-            recalled = self.memory.keep_plan(plan_trials(self.clock.left_s, pace), pace)
+            plan = plan_trials(self.clock.left_s, pace)
+            warmup = request.recipe.get("optimization", {}).get("warmup_epochs") or 0
+            if warmup >= plan.epochs:
+                raise ValueError(
+                    f"optimization.warmup_epochs ({warmup}) must be below the {plan.epochs} epochs that a run has "
+                    "within the budget; give fewer, or --budget more minutes"
+                )
+            recalled = self.memory.keep_plan(plan, pace)
         plan, pace = recalled
         rule = SequentialRule(plan.looks, num_contrasts=len(gates) * (len(gates) + 1) // 2)
         self.say(f"Runs of {plan.epochs} epochs. {rule.describe()}")
@@ -166,24 +187,32 @@ class _Inquiry:
             self.refuse({SPATIAL: f"{SPATIAL} was not tried: {reason}"})
             return num_seeds
         done = trials.carry_out([SPATIAL], num_seeds)
-        if done < _FEWEST_SEEDS:
+        if done < max(_FEWEST_SEEDS, self.memory.recall_look(0) or 0):
             self.refuse({SPATIAL: f"{SPATIAL} was not tried: the budget was spent after {done} of its runs"})
             return num_seeds
         return done
 
     def add_seeds(self, trials: Trials, rule: SequentialRule, tried: Sequence[str], num_seeds: int) -> None:
-        """Look at the differences, and go on with what is open while there are looks and budget."""
-        look = 0
+        """Look at the differences, and go on with what is open while there are looks and budget.
+
+        A look that an earlier session took, of however many seeds, is taken of the same ones again: its share of the
+        error is spent, and more budget goes to the next look.
+        """
         nets = set(tried)
-        while nets:
-            self.look(trials, rule, look, nets, num_seeds)
+        num_looked = 0
+        for look, planned in enumerate(rule.looks):
+            taken = self.memory.recall_look(look)
+            if look:
+                wanted = [PLAIN, *(name for name in tried if name in nets)]
+                num_seeds = trials.carry_out(wanted, planned if taken is None else taken)
+                if num_seeds <= num_looked or num_seeds < (taken or 0):
+                    return
+            num_looked = min(num_seeds, num_seeds if taken is None else taken)
+            self.memory.keep_look(look, num_looked)
+            self.look(trials, rule, look, nets, num_looked)
             nets = undecided(tried, self.contrasts, self.request.margin)
-            if num_seeds < rule.looks[look] or look + 1 == len(rule.looks):
+            if not nets:
                 return
-            done = trials.carry_out([PLAIN, *(name for name in tried if name in nets)], rule.looks[look + 1])
-            if done <= num_seeds:
-                return
-            look, num_seeds = look + 1, done
 
     def look(self, trials: Trials, rule: SequentialRule, look: int, nets: set[str], num_seeds: int) -> None:
         """Bring the contrasts of some nets, with the plain one and among each other, up to date."""

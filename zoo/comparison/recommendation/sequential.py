@@ -9,8 +9,8 @@ and among the contrasts that are judged:
 - Each interval is held to its own part by Bonferroni's inequality, which needs no assumption on how looks and
   contrasts depend on each other. So the chance that any of the intervals ever shown misses its true difference is at
   most the whole.
-- When time runs out between two looks, the last look takes the seeds that are there: the clock does not know the
-  accuracies.
+- When time runs out between two looks, the next look takes the seeds that are there: the clock does not know the
+  accuracies. Its share is spent by that, and more time goes to the look after it.
 
 The interval of one look is for the mean paired difference over seeds and images. Two parts of its half width are added
 by their squares (Zou and Donner): that of a t interval over the seeds' means and that of a t interval over the images'
@@ -38,7 +38,7 @@ import numpy.typing as npt
 FIRST_LOOK = 3
 LATER_LOOKS = (5, 8, 12)
 
-Verdict = Literal["gain", "loss", "no gain worth its price", "open"]
+Verdict = Literal["gain", "gain, perhaps too small", "loss", "no gain worth its price", "open"]
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,18 @@ class Interval:
     def verdict(self, margin: float) -> Verdict:
         """Say what the interval shows.
 
-        ``no gain worth its price`` stands when even the upper end is below ``margin`` although zero is inside.
+        ``no gain worth its price`` stands when even the upper end is below ``margin`` although zero is inside, and
+        ``gain, perhaps too small`` when zero is outside and the mean is below ``margin``, but the upper end is not.
 
         >>> Interval(0.02, 0.01, 0.03, 0.95, 5, 100).verdict(margin=0.005)
         'gain'
         >>> Interval(0.0, -0.004, 0.004, 0.95, 5, 100).verdict(margin=0.005)
         'no gain worth its price'
+        >>> Interval(0.004, 0.001, 0.007, 0.95, 5, 100).verdict(margin=0.005)
+        'gain, perhaps too small'
         """
         if self.low > 0:
-            return "gain"
+            return "gain, perhaps too small" if self.mean < margin <= self.high else "gain"
         if self.high < 0:
             return "loss"
         return "no gain worth its price" if self.high < margin else "open"

@@ -15,13 +15,13 @@ def headline(decision: Decision) -> str:
     """Say in a line what is recommended and how sure that is.
 
     >>> headline(Decision("none", "not shown", ""))
-    'Leave the net plain: no gain is shown.'
+    'Leave the net plain: no gain worth its price is shown.'
     """
     if decision.net != PLAIN:
         return f"Use {decision.net}: its gain is shown and worth its price."
     return {
         "shown": "Leave the net plain: there is no difference worth its price.",
-        "not shown": "Leave the net plain: no gain is shown.",
+        "not shown": "Leave the net plain: no gain worth its price is shown.",
         "not tried": "Leave the net plain: no gate was tried.",
         "nothing learned": "No recommendation: the runs are too short for any net to learn these images.",
     }[decision.confidence]
