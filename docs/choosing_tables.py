@@ -2,7 +2,7 @@
 
 import csv
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,11 +163,38 @@ def fresh_start_table() -> str:
         difference = "-" if arm == "plain" else points(paired_difference(paired))
         top1, loss = (statistics.fmean(float(row[name]) for row in rows.values()) for name in ("top1", "train_loss"))
         body.append([next(iter(rows.values()))["meaning"], f"{100 * top1:.2f}", difference, f"{loss:.3f}"])
+    body += [[f"*{meaning}*", "-", text, "-"] for meaning, text in _fresh_start_contrasts(newest)]
     header = ("at the places of the gates", "test top-1 %", "minus plain, points", "training loss")
     last = next(reversed(newest.values()))
     seeds = ", ".join(sorted({seed for _, seed in newest}, key=int))
-    origin = f"{last['data']}, after the last epoch, seeds {seeds}; 95 % t intervals paired by seed."
+    origin = (
+        f"{last['data']}, after the last epoch, seeds {seeds}; 95 % t intervals paired by seed. In italics: "
+        "differences between two rows, with p of the t test after Holm's correction for their number."
+    )
     return f"{markdown_table(header, body)}\n\n{origin} {_origins(newest.values())}"
+
+
+_FRESH_START_PAIRS = (
+    ("still", "quarter", "fresh CBAM never trained minus the constant"),
+    ("fresh", "quarter", "fresh CBAM minus the constant"),
+    ("fresh", "still", "fresh CBAM minus the same never trained"),
+    ("times four", "fresh", "times 4 minus fresh CBAM"),
+    ("identity", "fresh", "identity start minus fresh CBAM"),
+)
+
+
+def _fresh_start_contrasts(rows: Mapping[tuple[str, str], dict[str, str]]) -> list[tuple[str, str]]:
+    """Return what the text beside the table says of two rows, tested by their difference."""
+    seeds = sorted({seed for _, seed in rows})
+    found = {
+        meaning: paired_difference([float(rows[arm, seed]["top1"]) - float(rows[base, seed]["top1"]) for seed in seeds])
+        for arm, base, meaning in _FRESH_START_PAIRS
+    }
+    adjusted = holm([interval.p_value for interval in found.values()])
+    return [
+        (meaning, points(interval) + ("" if p_value is None else f", p {p_value:.2g}"))
+        for (meaning, interval), p_value in zip(found.items(), adjusted, strict=True)
+    ]
 
 
 def _interval(row: dict[str, str]) -> str:
