@@ -20,7 +20,7 @@ def test_markdown_has_a_line_per_net_and_says_where_it_comes_from(summary):
     lines = [line for line in text.splitlines() if line.startswith("| resnet20")]
     assert len(lines) == 3
     assert all(line.count("|") == len(HEADER) + 1 for line in lines)
-    assert "9 runs, seeds 0, 1, 2, 400 test images" in text
+    assert "9 runs of 5 epochs, seeds 0, 1, 2, 400 test images" in text
     assert "commit a1b2c3d4e5" in text
     assert summary.cells[2].comparison.verdict in text
 

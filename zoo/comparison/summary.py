@@ -240,8 +240,9 @@ def _provenance(results: StudyResults) -> list[str]:
     versions = _distinct(runs["versions"], ("python", "torch", "lightning", "zoo"))
     commits = sorted({str(commit)[:10] for commit in runs["commit"].dropna()})
     seeds = ", ".join(map(str, sorted(set(runs["seed"]))))
+    epochs = " or ".join(map(str, sorted(set(runs["last_epoch"]))))
     lines = [
-        f"{len(runs)} runs, seeds {seeds}, {len(results.labels):,} test images, precision "
+        f"{len(runs)} runs of {epochs} epoch{'s' if epochs != '1' else ''}, seeds {seeds}, {len(results.labels):,} test images, precision "
         f"{', '.join(sorted(set(runs['precision'])))}.",
         f"Trained on {'; '.join(_hardware(runs['hardware']))}; {'; '.join(versions)}; "
         f"commit {', '.join(commits) or 'unknown'}{' with changes' if runs['dirty'].fillna(False).any() else ''}.",
