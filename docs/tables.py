@@ -39,7 +39,17 @@ def weights_table() -> str:
     cards = [read_card(path) for path in sorted((ROOT / "weights").glob("*.yaml"))]
     cards = [card for card in cards if card.model["name"] not in CAPTIONERS]
     cards.sort(key=lambda card: (card.data["name"], card.cost["macs"], card.cost["parameters"]))
-    header = ["weights", "parameters", "MACs", "epochs", "test top-1, selected epoch", "last epoch", "NLL", "ECE"]
+    header = [
+        "weights",
+        "parameters",
+        "MACs",
+        "epochs",
+        "seed",
+        "test top-1, selected epoch",
+        "last epoch",
+        "NLL",
+        "ECE",
+    ]
     table = format_table(header, [_weights_row(card) for card in cards])
     origins: dict[str, list[str]] = {}
     for card in cards:
@@ -56,6 +66,7 @@ def _weights_row(card: WeightCard) -> list[str]:
         f"{card.cost['parameters']:,}",
         f"{card.cost['macs'] / 1e6:.2f} M",
         str(last["epoch"]),
+        str(card.seed),
         f"{100 * selected['top1']:.2f} % (epoch {selected['epoch']})",
         f"{100 * last['top1']:.2f} %",
         f"{card.claim['nll']:.3f}",
@@ -66,10 +77,7 @@ def _weights_row(card: WeightCard) -> list[str]:
 def _origin(card: WeightCard) -> str:
     hardware, versions = card.hardware, card.versions
     where = hardware["accelerator"] or f"{hardware['processor']}, {hardware['num_cores']} cores"
-    return (
-        f"Seed {card.seed}, {where}, Python {versions['python']}, torch {versions['torch']}, "
-        f"lightning {versions['lightning']}"
-    )
+    return f"{where}, Python {versions['python']}, torch {versions['torch']}, lightning {versions['lightning']}"
 
 
 def speed_table() -> str:
