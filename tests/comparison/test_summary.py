@@ -130,3 +130,9 @@ def test_the_sentence_follows_the_interval(differences, adjusted, expected):
 
 def test_the_sentence_says_how_many_seeds_would_settle_it():
     assert judge(paired_difference([0.01, 0.02, 0.0]), 0.3, 1, 7).endswith("; about 7 seeds might show +1.00")
+
+
+def test_nets_that_only_guess_are_named_and_one_that_learned_is_enough(make_results):
+    guessing = "No net of resnet20 on toy does better than naming the commonest class, 25.0 % of 400 test images"
+    assert any(remark.startswith(guessing) for remark in summarize(make_results({"none": 0.2, "se": 0.25})).remarks)
+    assert summarize(make_results({"none": 0.2, "se": 0.5})).remarks == ()

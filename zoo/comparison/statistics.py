@@ -195,3 +195,20 @@ def seeds_needed(differences: Sequence[float], level: float = 0.95) -> int | Non
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
         raise ValueError(f"level ({level}) must be between 0 and 1")
+
+
+def beats_guessing(top1: float, chance: float, num_images: int, level: float = 0.05) -> bool:
+    """Return whether an accuracy is shown to be above that of always naming the commonest class (binomial test).
+
+    Args:
+        top1: Share of right answers.
+        chance: Share of the commonest class.
+        num_images: Images that were classified.
+        level: How often a net that guesses may be taken for one that learned something.
+
+    >>> beats_guessing(0.26, 0.25, 600), beats_guessing(0.30, 0.25, 600)
+    (False, True)
+    """
+    from scipy import stats
+
+    return bool(stats.binom.sf(round(top1 * num_images) - 1, num_images, chance) < level)

@@ -11,6 +11,7 @@ import pandas as pd
 from zoo.comparison.results import StudyResults
 from zoo.comparison.statistics import (
     Interval,
+    beats_guessing,
     bootstrap_difference,
     holm,
     mcnemar_p_value,
@@ -242,8 +243,8 @@ def _provenance(results: StudyResults) -> list[str]:
     seeds = ", ".join(map(str, sorted(set(runs["seed"]))))
     epochs = " or ".join(map(str, sorted(set(runs["last_epoch"]))))
     lines = [
-        f"{len(runs)} runs of {epochs} epoch{'s' if epochs != '1' else ''}, seeds {seeds}, {len(results.labels):,} test images, precision "
-        f"{', '.join(sorted(set(runs['precision'])))}.",
+        f"{len(runs)} runs of {epochs} epoch{'s' if epochs != '1' else ''}, seeds {seeds}, "
+        f"{len(results.labels):,} test images, precision {', '.join(sorted(set(runs['precision'])))}.",
         f"Trained on {'; '.join(_hardware(runs['hardware']))}; {'; '.join(versions)}; "
         f"commit {', '.join(commits) or 'unknown'}{' with changes' if runs['dirty'].fillna(False).any() else ''}.",
     ]
@@ -277,9 +278,24 @@ def _remarks(cells: list[CellSummary], results: StudyResults) -> list[str]:
     for cell in cells:
         if cell.attention != BASELINE and cell.comparison is None:
             remarks.append(f"{cell.cell} has no seed in common with its plain net: nothing to compare.")
+    remarks += _find_guessing(cells, results.labels)
     if results.runs["code_digest"].nunique() > 1:
         remarks.append("The runs were made by different versions of the code.")
     for data, group in results.runs.groupby("data"):
         if group["data_digest"].nunique() > 1:
             remarks.append(f"The runs on {data} saw different data.")
     return remarks
+
+
+def _find_guessing(cells: list[CellSummary], labels: np.ndarray) -> list[str]:
+    """Name each model and data set on which no net is shown to have learned anything."""
+    chance = float(np.unique(labels, return_counts=True)[1].max()) / len(labels)
+    means: dict[tuple[str, str], list[float]] = {}
+    for cell in cells:
+        means.setdefault((cell.model, cell.data), []).append(cell.top1.mean)
+    return [
+        f"No net of {model} on {data} does better than naming the commonest class, {100 * chance:.1f} % of "
+        f"{len(labels):,} test images: differences between them say nothing."
+        for (model, data), group in means.items()
+        if not any(beats_guessing(mean, chance, len(labels)) for mean in group)
+    ]

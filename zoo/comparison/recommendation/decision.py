@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy import stats
-
 from zoo.comparison.recommendation.sequential import (
     Interval,
     SequentialRule,
@@ -14,11 +12,9 @@ from zoo.comparison.recommendation.sequential import (
     seeds_to_exclude_zero,
 )
 from zoo.comparison.recommendation.trials import PLAIN, Trials
+from zoo.comparison.statistics import beats_guessing
 
 Confidence = Literal["shown", "not shown", "not tried", "nothing learned"]
-
-CHANCE_LEVEL = 0.05
-"""A net that guesses the commonest class is taken for one that learned something at most so often."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +140,7 @@ def find_guessing(top1: Mapping[str, Sequence[float]], chance: float, num_images
     >>> find_guessing({"none": [0.24, 0.26], "se": [0.30, 0.31]}, 0.25, 600)
     """
     means = {net: sum(seeds) / len(seeds) for net, seeds in top1.items()}
-    if any(stats.binom.sf(round(mean * num_images) - 1, num_images, chance) < CHANCE_LEVEL for mean in means.values()):
+    if any(beats_guessing(mean, chance, num_images) for mean in means.values()):
         return None
     figures = ", ".join(f"{net} {100 * mean:.1f} %" for net, mean in means.items())
     share = f"{100 * chance:.1f} % of {num_images} held-out images"
