@@ -32,7 +32,9 @@ def test_every_model_is_there_with_and_without_every_attention() -> None:
 
 def test_weights_with_a_card_are_tags_and_give_our_logits() -> None:
     of_classifiers = [name for name in zoo.list_weights() if load_card(name).model["name"] in zoo.list_models()]
-    assert set(timm.list_pretrained("zoo_*")) == {f"zoo_{name}" for name in of_classifiers}
+    tags = timm.list_pretrained("zoo_*")
+    assert len(tags) == len(of_classifiers)
+    assert {"zoo_resnet20.cifar10", "zoo_resnet20_cbam.cifar10"} < set(tags)
     model = timm.create_model("zoo_resnet20_cbam", pretrained=True).eval()
     ours, card = zoo.load_pretrained("resnet20_cbam.cifar10")
     assert torch.equal(model(IMAGES), ours(IMAGES))
@@ -42,6 +44,19 @@ def test_weights_with_a_card_are_tags_and_give_our_logits() -> None:
     assert data["input_size"] == (3, 32, 32)
     assert data["mean"] == tuple(card.preprocessing["mean"])
     assert data["std"] == tuple(card.preprocessing["std"])
+
+
+@pytest.mark.parametrize(
+    ("architecture", "weights"),
+    [
+        ("zoo_mobilenet_v1", "mobilenet_v1-width_multiplier-0.125-stem-cifar.cifar10"),
+        ("zoo_mobilenet_v1_se", "mobilenet_v1-width_multiplier-0.125-stem-cifar_se.cifar10"),
+        ("zoo_resnet20_cbam", "resnet20_cbam-identity_start-True.cifar10"),
+    ],
+)
+def test_weights_of_a_model_with_options_are_a_tag_of_their_whole_name(architecture: str, weights: str) -> None:
+    model = timm.create_model(f"{architecture}.{weights}", pretrained=True).eval()
+    assert torch.equal(model(IMAGES), zoo.load_pretrained(weights)[0](IMAGES))
 
 
 def test_the_evaluation_transform_of_timm_is_that_of_the_card() -> None:
@@ -176,3 +191,11 @@ def test_a_model_is_copied_and_pickled() -> None:
 def test_the_zoo_itself_does_not_import_timm() -> None:
     code = "import sys, zoo; zoo.create_model('resnet20'); zoo.list_weights(); print('timm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_gates_go_into_weights_of_a_net_without_any() -> None:
+    weights, options = "mobilenet_v1-width_multiplier-0.125-stem-cifar.cifar10", {"width_multiplier": 0.125}
+    gated = zoo.create_model(
+        "mobilenet_v1", attention="se", pretrained=weights, stem="cifar", num_classes=10, **options
+    )
+    assert torch.allclose(gated.eval()(IMAGES), zoo.load_pretrained(weights)[0](IMAGES), atol=1e-5)

@@ -138,7 +138,9 @@ def build(
     options = _translate(name, options)
     config = _choose_config(architecture, pretrained_cfg, pretrained=pretrained)
     config = dataclasses.replace(config, **(pretrained_cfg_overlay or {}))
-    arguments = {"attention": attention, "num_classes": num_classes or None, "in_channels": in_chans, **options}
+    arguments = {"num_classes": num_classes or None, "in_channels": in_chans, **options}
+    if attention is not None:
+        arguments["attention"] = attention
     if pretrained:
         card = load_card(cast(str, config.file))
         own = {key: value for key, value in card.model.items() if key not in {"name", "num_classes"}}
@@ -194,6 +196,11 @@ def _architecture(name: str, attention: str | None) -> str:
     return f"zoo_{name}" if attention is None else f"zoo_{name}_{attention}"
 
 
+def _architecture_of_card(card: WeightCard) -> str:
+    attention = card.model.get("attention")
+    return _architecture(card.model["name"], None if attention == "none" else attention)
+
+
 def _config_of_card(card: WeightCard) -> PretrainedCfg:
     """Return what timm wants to know of weights."""
     family = family_of(card.model["name"])
@@ -201,7 +208,7 @@ def _config_of_card(card: WeightCard) -> PretrainedCfg:
     resize, side = preprocessing["resize"], max(preprocessing["height"], preprocessing["width"])
     return PretrainedCfg(
         file=str(card.path),
-        architecture=_architecture(card.model["name"], card.model.get("attention")),
+        architecture=_architecture_of_card(card),
         tag=_tag(card),
         input_size=card.input_size,
         interpolation=preprocessing["interpolation"],
@@ -218,7 +225,10 @@ def _config_of_card(card: WeightCard) -> PretrainedCfg:
 
 
 def _tag(card: WeightCard) -> str:
-    return card.name.partition(".")[2] or card.name
+    """Return what follows the model in the name of weights; the whole name where the model has other options."""
+    architecture = _architecture_of_card(card)
+    prefix = f"{architecture}.".removeprefix("zoo_")
+    return card.name.removeprefix(prefix)
 
 
 @functools.cache
@@ -248,6 +258,7 @@ def _config_untrained(name: str, attention: str | None) -> PretrainedCfg:
 
 def _register(name: str, attention: str | None, cards: list[WeightCard]) -> None:
     architecture = _architecture(name, attention)
+    cards = sorted(cards, key=lambda card: _tag(card) == card.name)  # a model as it is named comes by default
     configs = {_tag(card): _config_of_card(card) for card in cards} or {UNTRAINED: _config_untrained(name, attention)}
     default_cfgs[architecture] = DefaultCfg(tags=deque(configs), cfgs=configs, is_pretrained=bool(cards))
 
@@ -263,7 +274,7 @@ def _register_all() -> None:
     """Register every model with and without every mechanism, and the weights that come with the zoo as tags."""
     cards: dict[str, list[WeightCard]] = {}
     for card in map(load_card, list_weights()):
-        cards.setdefault(_architecture(card.model["name"], card.model.get("attention")), []).append(card)
+        cards.setdefault(_architecture_of_card(card), []).append(card)
     for name in list_models():
         for attention in (None, *list_attention_for(name)):
             _register(name, attention, cards.get(_architecture(name, attention), []))

@@ -66,7 +66,7 @@ def check_config(model: Backbone, found: FoundWeights) -> None:
     accepted = {*ADAPTABLE, *INDIFFERENT}
     if attention_registry(config["name"]) is TOKEN_ATTENTION:
         config, expected = _spell_out_attention(config), _spell_out_attention(expected)
-    elif expected.get("attention") is None:
+    elif expected.get("attention") in (None, "none"):
         accepted |= {"attention", "attention_args", "attention_stages"}
     elif config.get("attention_stages") is None:
         accepted.add("attention_stages")
