@@ -1,5 +1,7 @@
 """The pictures' numbers, and that every kind of study can be drawn."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -10,6 +12,7 @@ from zoo.comparison.pictures import (
     pareto_front,
     per_class_gain,
     plot_accuracy_against_latency,
+    plot_class_differences,
 )
 from zoo.comparison.summary import summarize
 
@@ -54,3 +57,12 @@ def test_gain_per_class_and_change_of_confusions_are_counted_per_seed(make_resul
     change = confusion_change(results, gated, plain)
     assert change.sum() == pytest.approx(-gated.comparison.difference.mean * len(results.labels))
     assert np.diag(change).tolist() == [0.0] * 4
+
+
+def test_names_that_look_like_formulas_and_classes_without_images_are_drawn(make_results, tmp_path):
+    results = make_results({"none": 0.7, "se": 0.8}, class_names=("$5_$", "$^10$", "a $ b $"))
+    drawn = draw_pictures(results, summarize(results), tmp_path)
+    assert len(drawn) == 4
+    results = dataclasses.replace(results, class_names=(*results.class_names, "never seen"))
+    figure = plot_class_differences(results, summarize(results))
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["$5_$", "$^10$", "a $ b $"]

@@ -45,3 +45,13 @@ def test_a_cost_that_was_not_measured_is_a_dash_and_not_a_number(make_results):
     summary = summarize(make_results({"none": 0.8, "se": 0.81}, cost=False))
     assert row(summary.cells[1])[9:12] == ["-", "-", "-"]
     assert next(csv.DictReader(io.StringIO(format_csv(summary))))["train_rate_ratio"] == ""
+
+
+def test_options_in_brackets_stay_and_a_net_without_its_plain_one_is_not_called_plain(make_results):
+    summary = summarize(make_results({"cbam(pooling=[mean])": 0.8, "cbam(pooling=[max])": 0.81}))
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(summary, console)
+    printed = console.file.getvalue()
+    assert "pooling=[mean]" in printed
+    assert "pooling=[max]" in printed
+    assert {row(cell)[-1] for cell in summary.cells} == {"no seed in common with a plain net"}

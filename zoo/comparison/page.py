@@ -7,6 +7,7 @@ from pathlib import Path
 
 from zoo.comparison.pictures import draw_pictures
 from zoo.comparison.results import StudyResults
+from zoo.comparison.study import BASELINE
 from zoo.comparison.summary import CellSummary, Summary
 from zoo.comparison.tables import EXPLANATION, HEADER, format_csv, format_markdown, row
 from zoo.serialization import write_atomically
@@ -129,7 +130,7 @@ def _table(cells: Sequence[CellSummary]) -> str:
             sort_by = "" if value is None else f' data-value="{value!r}"'
             lines_of_text = html.escape(text).replace(" (", "<br>(").replace(" [", "<br>[")
             fields.append(f"<td{sort_by}>{lines_of_text}</td>")
-        kind = ' class="plain"' if cell.comparison is None else ""
+        kind = ' class="plain"' if cell.attention == BASELINE else ""
         lines.append(f"<tr{kind}>{''.join(fields)}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 

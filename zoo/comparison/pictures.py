@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib import colormaps
+from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -25,6 +25,7 @@ _MAX_COLUMNS = 3
 _LEGEND_INCHES = 3.2  # of a line with the title of a net
 
 
+@rc_context({"text.parse_math": False})  # names of classes and nets may hold "$"
 def draw_pictures(results: StudyResults, summary: Summary, folder: Path) -> dict[str, Path]:
     """Draw every picture that the study has figures for.
 
@@ -123,7 +124,8 @@ def plot_class_differences(results: StudyResults, summary: Summary) -> Figure | 
     if not rows:
         return None
     values = 100 * np.stack(list(rows.values()))
-    shown = _largest(np.nanmax(np.abs(values), axis=0))
+    occurring = np.flatnonzero(~np.isnan(values[0]))  # a class may have no test image
+    shown = [int(occurring[i]) for i in _largest(np.abs(values[:, occurring]).max(axis=0))]
     values = values[:, shown]
     figure = Figure(figsize=(3.2 + 0.62 * len(shown), 1.9 + 0.36 * len(rows)), layout="constrained")
     axes = figure.subplots()

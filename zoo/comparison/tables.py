@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zoo.comparison.statistics import Interval
+from zoo.comparison.study import BASELINE
 from zoo.comparison.summary import CellSummary, Summary
 
 if TYPE_CHECKING:
@@ -93,8 +94,15 @@ def row(cell: CellSummary) -> list[str]:
         ratio(cell, "latency_ratio_batch1"),
         ratio(cell, "latency_ratio_batch64"),
         ratio(cell, "train_rate_ratio"),
-        "the plain net" if versus is None else versus.verdict,
+        what_it_shows(cell),
     ]
+
+
+def what_it_shows(cell: CellSummary) -> str:
+    """Return the sentence that a cell deserves; the plain net and a net without one are named as such."""
+    if cell.comparison is not None:
+        return cell.comparison.verdict
+    return "the plain net" if cell.attention == BASELINE else "no seed in common with a plain net"
 
 
 def format_markdown(summary: Summary) -> str:
@@ -166,17 +174,18 @@ def _numbers(cell: CellSummary) -> dict[str, object]:
 def print_summary(summary: Summary, console: "Console | None" = None) -> None:
     """Print the study: a short table, then the sentence each net deserves, then where the figures come from."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = console or Console()
     if not console.is_terminal:
         console = Console(file=console.file, width=max(console.width, 200))
-    table = Table(title=f"Study {summary.name}")
+    table = Table(title=escape(f"Study {summary.name}"))
     table.add_column("net", overflow="fold")
     for column in SHORT_HEADER[1:]:
         table.add_column(column, justify="right")
     for cell in summary.cells:
-        table.add_row(*short_row(cell))
+        table.add_row(*map(escape, short_row(cell)))
     console.print(table, highlight=False)
     for cell in summary.cells:
         if cell.comparison is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from zoo.data.caption_module import CaptionDataModule
@@ -144,7 +145,7 @@ def print_caption_report(report: dict[str, Any], console: Console) -> None:
     if report["mistakes"]:
         mistakes = Table("image", "reference", "written", title="the first captions that are no reference")
         for mistake in report["mistakes"]:
-            mistakes.add_row(mistake["image"], mistake["reference"], mistake["caption"])
+            mistakes.add_row(*(escape(mistake[part]) for part in ("image", "reference", "caption")))
         console.print(mistakes)
     claim = describe_claim(report["claim"], figure="exact match")
     console.print(claim, highlight=False, markup=False, soft_wrap=True)

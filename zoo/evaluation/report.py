@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from torch import nn
 
@@ -200,7 +201,7 @@ def _class_table(metrics: dict[str, Any]) -> Table:
     for name in names:
         accuracy = metrics["per_class"][name]
         shown = "n/a" if accuracy is None else _percent(accuracy)
-        table.add_row(name, f"{metrics['num_per_class'][name]:,}", shown)
+        table.add_row(escape(name), f"{metrics['num_per_class'][name]:,}", shown)
     return table
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -11,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from zoo.serialization import write_atomically
 
 
+@rc_context({"text.parse_math": False})  # names of classes and nets may hold "$"
 def plot_learning_curves(
     rows: Sequence[Mapping[str, Any]],
     path: Path | str,

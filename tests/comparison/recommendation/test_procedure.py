@@ -151,7 +151,7 @@ def test_no_difference_worth_its_price_is_an_answer_and_ends_the_search(ask):
     world = World()
     answer = ask(world, margin_points=5.0)
     assert (answer.decision.net, answer.decision.confidence) == ("none", "shown")
-    assert "no difference worth its price" in answer.decision.reason
+    assert "no gain worth its price" in answer.decision.reason
     assert {contrast.verdict for contrast in answer.contrasts} == {"no gain worth its price"}
     assert len(world.trained) < 3 * answer.plan.looks[-1]
 

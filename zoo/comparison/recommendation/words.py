@@ -10,6 +10,19 @@ from zoo.comparison.recommendation.trials import PLAIN
 from zoo.comparison.study import merge
 from zoo.serialization import format_yaml
 
+SHORTENED = {
+    ("trainer", name)
+    for name in (
+        "limit_train_batches",
+        "limit_val_batches",
+        "limit_test_batches",
+        "max_steps",
+        "max_time",
+        "overfit_batches",
+    )
+}
+"""Options that make the runs of a recommendation short and have no place in a training at full length."""
+
 
 def headline(decision: Decision) -> str:
     """Say in a line what is recommended and how sure that is.
@@ -20,7 +33,7 @@ def headline(decision: Decision) -> str:
     if decision.net != PLAIN:
         return f"Use {decision.net}: its gain is shown and worth its price."
     return {
-        "shown": "Leave the net plain: there is no difference worth its price.",
+        "shown": "Leave the net plain: there is no gain worth its price.",
         "not shown": "Leave the net plain: no gain worth its price is shown.",
         "not tried": "Leave the net plain: no gate was tried.",
         "nothing learned": "No recommendation: the runs are too short for any net to learn these images.",
@@ -65,6 +78,8 @@ def next_command(answer: Recommendation) -> list[str]:
     for section, options in merge(dict(request.recipe), named).items():
         given = options if isinstance(options, Mapping) else {"": options}
         for name, value in given.items():
+            if (section, name) in SHORTENED:
+                continue
             words += [f"--{section}.{name}".removesuffix("."), _as_word(value)]
     words += ["--model.attention", answer.decision.net]
     if answer.decision.net != PLAIN:

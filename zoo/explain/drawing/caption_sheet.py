@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -16,6 +17,7 @@ COLUMNS = 5
 _SIDE = 2.3
 
 
+@rc_context({"text.parse_math": False})  # names of classes and nets may hold "$"
 def draw_caption_sheet(
     pixels: npt.NDArray[np.uint8], placement: Placement, words: Sequence[str], maps: Tensor, *, title: str
 ) -> bytes:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import torch
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -15,6 +16,7 @@ from zoo.explain.explanation import Explanation
 from zoo.explain.placement import Placement
 
 
+@rc_context({"text.parse_math": False})  # names of classes and nets may hold "$"
 def draw_pair_sections(pair: Pair) -> list[Section]:
     """Draw the answers and the maps of both networks."""
     names = f"Red: {pair.first.network} looks there more; blue: {pair.second.network} does."

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -64,6 +65,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Explanation], Figure | None]], ...] =
 )
 
 
+@rc_context({"text.parse_math": False})  # names of classes and nets may hold "$"
 def draw_sections(explanation: Explanation) -> list[Section]:
     """Draw what there is to show of an answer, except the table of trust."""
     drawn = [(title, note, draw(explanation)) for title, note, draw in _SECTIONS]
@@ -120,6 +122,7 @@ def as_png(image: Image.Image) -> bytes:
     return file.getvalue()
 
 
+@rc_context({"text.parse_math": False})  # names of classes and nets may hold "$"
 def draw_heading(title: str, note: str, *, size: int = 13) -> Figure:
     """Draw the title of a sheet or section, and how to read it."""
     height = 0.5 if not note else 0.68
