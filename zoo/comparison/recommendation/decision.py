@@ -50,6 +50,8 @@ class Contrast:
 
         >>> Contrast("se", "none", Interval(0.01, -0.004, 0.024, 0.98, 3, 500), "open", 7).sentence()
         'no difference shown between se and none: +1.0 points (-0.4 to +2.4; 3 seeds, 500 images); 7 seeds might do'
+        >>> Contrast("se", "none", Interval(0.0, -0.545, 0.545, 0.98, 3, 6), "open", None).sentence().split("; ")[2]
+        'were the mean to stay, no number of seeds would do with so few held-out images (--data.validation_fraction)'
         """
         found = self.interval
         mean, low, high = (f"{100 * value:+.1f}" for value in (found.mean, found.low, found.high))
@@ -62,6 +64,11 @@ class Contrast:
             "open": f"no difference shown between {self.net} and {self.base}",
         }
         needed = f"; {self.seeds_needed} seeds might do" if self.seeds_needed is not None else ""
+        if self.verdict == "open" and self.seeds_needed is None:
+            needed = (
+                "; were the mean to stay, no number of seeds would do with so few held-out images "
+                "(--data.validation_fraction)"
+            )
         return f"{words[self.verdict]}: {figures}{needed}"
 
 
