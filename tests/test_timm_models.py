@@ -4,6 +4,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from collections import deque
 
 import pytest
 import timm
@@ -11,6 +12,7 @@ import timm.data
 import timm.optim
 import timm.utils
 import torch
+from timm.models import DefaultCfg
 
 import zoo
 import zoo.timm_models
@@ -32,9 +34,14 @@ def test_every_model_is_there_with_and_without_every_attention() -> None:
 
 def test_weights_with_a_card_are_tags_and_give_our_logits() -> None:
     of_classifiers = [name for name in zoo.list_weights() if load_card(name).model["name"] in zoo.list_models()]
-    tags = timm.list_pretrained("zoo_*")
-    assert len(tags) == len(of_classifiers)
-    assert {"zoo_resnet20.cifar10", "zoo_resnet20_cbam.cifar10"} < set(tags)
+    with_options = {
+        "mobilenet_v1-width_multiplier-0.125-stem-cifar.cifar10": "zoo_mobilenet_v1",
+        "mobilenet_v1-width_multiplier-0.125-stem-cifar_se.cifar10": "zoo_mobilenet_v1_se",
+        "mobilenet_v1-width_multiplier-0.125-stem-cifar_cbam.cifar10": "zoo_mobilenet_v1_cbam",
+        "resnet20_cbam-identity_start-True.cifar10": "zoo_resnet20_cbam",
+    }
+    tags = {f"{with_options[name]}.{name}" if name in with_options else f"zoo_{name}" for name in of_classifiers}
+    assert set(timm.list_pretrained("zoo_*")) == tags
     model = timm.create_model("zoo_resnet20_cbam", pretrained=True).eval()
     ours, card = zoo.load_pretrained("resnet20_cbam.cifar10")
     assert torch.equal(model(IMAGES), ours(IMAGES))
@@ -193,9 +200,14 @@ def test_the_zoo_itself_does_not_import_timm() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
-def test_gates_go_into_weights_of_a_net_without_any() -> None:
-    weights, options = "mobilenet_v1-width_multiplier-0.125-stem-cifar.cifar10", {"width_multiplier": 0.125}
-    gated = zoo.create_model(
-        "mobilenet_v1", attention="se", pretrained=weights, stem="cifar", num_classes=10, **options
+def test_weights_of_a_published_model_without_its_gates_build_one_without(
+    tmp_path, save_tiny_weights, monkeypatch
+) -> None:
+    model = zoo.create_model(
+        "mobilenet_v3_small", attention="none", stem="cifar", width_multiplier=0.25, num_classes=10
     )
-    assert torch.allclose(gated.eval()(IMAGES), zoo.load_pretrained(weights)[0](IMAGES), atol=1e-5)
+    config = zoo.timm_models._config_of_card(save_tiny_weights(tmp_path / "v3.digits.yaml", model.eval()))
+    known = DefaultCfg(tags=deque([config.tag]), cfgs={config.tag: config}, is_pretrained=True)
+    monkeypatch.setitem(zoo.timm_models.default_cfgs, config.architecture, known)
+    built = zoo.timm_models.build("mobilenet_v3_small", None, pretrained=True)
+    assert torch.equal(built.eval()(IMAGES), model(IMAGES))

@@ -138,12 +138,12 @@ def build(
     options = _translate(name, options)
     config = _choose_config(architecture, pretrained_cfg, pretrained=pretrained)
     config = dataclasses.replace(config, **(pretrained_cfg_overlay or {}))
-    arguments = {"num_classes": num_classes or None, "in_channels": in_chans, **options}
-    if attention is not None:
-        arguments["attention"] = attention
+    arguments = {"attention": attention, "num_classes": num_classes or None, "in_channels": in_chans, **options}
     if pretrained:
         card = load_card(cast(str, config.file))
         own = {key: value for key, value in card.model.items() if key not in {"name", "num_classes"}}
+        if attention is None and own.get("attention") == "none":  # trained without what the published model has
+            arguments["attention"] = "none"
         model, _ = create_pretrained(name, cast(str, config.file), **{**own, **arguments})
     else:
         model = create_model(name, **arguments)
@@ -197,6 +197,7 @@ def _architecture(name: str, attention: str | None) -> str:
 
 
 def _architecture_of_card(card: WeightCard) -> str:
+    """Return the timm name of a card's model; timm has no name of its own for a model without its published gates."""
     attention = card.model.get("attention")
     return _architecture(card.model["name"], None if attention == "none" else attention)
 
@@ -226,9 +227,7 @@ def _config_of_card(card: WeightCard) -> PretrainedCfg:
 
 def _tag(card: WeightCard) -> str:
     """Return what follows the model in the name of weights; the whole name where the model has other options."""
-    architecture = _architecture_of_card(card)
-    prefix = f"{architecture}.".removeprefix("zoo_")
-    return card.name.removeprefix(prefix)
+    return card.name.removeprefix(f"{_architecture_of_card(card)}.".removeprefix("zoo_"))
 
 
 @functools.cache

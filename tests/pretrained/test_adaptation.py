@@ -253,3 +253,10 @@ def test_a_state_dict_of_ours_in_a_bare_file_is_loaded(tmp_path: Path, name: str
     expected = model.state_dict()
     assert all(torch.equal(tensor, expected[key]) for key, tensor in loaded.state_dict().items())
     assert set(report.used) == set(expected)
+
+
+def test_gates_go_into_weights_whose_card_names_the_lack_of_any() -> None:
+    weights, options = "mobilenet_v1-width_multiplier-0.125-stem-cifar.cifar10", {"width_multiplier": 0.125}
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    gated = zoo.create_model("mobilenet_v1", attention="se", pretrained=weights, stem="cifar", **options)
+    assert torch.allclose(gated.eval()(images), zoo.load_pretrained(weights)[0](images), atol=1e-5)
