@@ -1,4 +1,4 @@
-"""What is recommended follows from the intervals, and "no gain worth its price" is an answer."""
+"""What is recommended follows from the intervals, and "no difference worth its price" is an answer."""
 
 import pytest
 
@@ -45,6 +45,12 @@ def test_without_a_gate_there_is_nothing_to_recommend():
 def test_no_difference_worth_its_price_is_said_with_its_interval():
     decision = choose(["se"], contrasts(se_none=(-0.004, 0.002)), MARGIN)
     assert decision.reason == (
-        "no gain worth its price: se has no gain over none that is worth its price: "
+        "no difference worth its price: se has no gain over none that is worth its price: "
         "-0.1 points (-0.4 to +0.2; 5 seeds, 400 images)"
     )
+
+
+def test_a_shown_loss_is_not_called_no_difference():
+    decision = choose(["se"], contrasts(se_none=(-0.12, -0.04)), MARGIN)
+    assert (decision.net, decision.confidence) == ("none", "shown")
+    assert decision.reason.startswith("no gain worth its price: se loses against none: ")

@@ -151,7 +151,7 @@ def test_no_difference_worth_its_price_is_an_answer_and_ends_the_search(ask):
     world = World()
     answer = ask(world, margin_points=5.0)
     assert (answer.decision.net, answer.decision.confidence) == ("none", "shown")
-    assert "no gain worth its price" in answer.decision.reason
+    assert "no difference worth its price" in answer.decision.reason
     assert {contrast.verdict for contrast in answer.contrasts} == {"no gain worth its price"}
     assert len(world.trained) < 3 * answer.plan.looks[-1]
 
@@ -160,6 +160,13 @@ def test_what_stays_open_is_said_to_be_not_shown(ask):
     answer = ask(World({"se": 0.01}, seed_spread=0.02))
     assert (answer.decision.net, answer.decision.confidence) == ("none", "not shown")
     assert all(contrast.is_open for contrast in answer.contrasts if contrast.base == "none")
+
+
+def test_the_command_for_full_length_leaves_out_what_cuts_runs_short(ask):
+    answer = ask(World({"se": 0.15}), recipe={"trainer": {"limit_train_batches": 2, "precision": "32-true"}})
+    _, command = next_command(answer)
+    assert "limit_train_batches" not in command
+    assert "--trainer.precision 32-true" in command
 
 
 def test_nets_that_only_guess_give_no_recommendation(ask):

@@ -131,7 +131,8 @@ def choose(gates: Sequence[str], contrasts: Mapping[tuple[str, str], Contrast], 
         return Decision(
             PLAIN, "not shown", f"no gain worth its price is shown, and the plain net costs least: {sentences}"
         )
-    return Decision(PLAIN, "shown", f"no gain worth its price: {sentences}")
+    loses = any(contrasts[gate, PLAIN].verdict == "loss" for gate in gates)
+    return Decision(PLAIN, "shown", f"no {'gain' if loses else 'difference'} worth its price: {sentences}")
 
 
 def find_guessing(top1: Mapping[str, Sequence[float]], chance: float, num_images: int) -> str | None:
