@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measurements import append_rows
+from zoo.comparison.choices import Choice, parse_choice
 
 RESULTS = Path(__file__).parent / "results" / "recommendations.csv"
 
@@ -45,7 +46,7 @@ def rows_of(answer: Mapping[str, Any], date: str) -> Iterator[dict[str, Any]]:
             "num_cores": answer["hardware"]["num_cores"],
             "python": answer["versions"]["python"],
             "torch": answer["versions"]["torch"],
-            "data": answer["request"]["data"],
+            "data": _data_title(answer["request"]),
             "model": answer["request"]["model"],
             "budget_minutes": answer["request"]["budget_minutes"],
             "margin_points": answer["request"]["margin_points"],
@@ -62,6 +63,12 @@ def rows_of(answer: Mapping[str, Any], date: str) -> Iterator[dict[str, Any]]:
             "latency_ratio": round(answer["price"][difference["net"]]["latency"]["median"], 4),
             "minutes": answer["minutes"],
         }
+
+
+def _data_title(request: Mapping[str, Any]) -> str:
+    """Return the data with the options that were given to all runs, such as the size of the images."""
+    data = parse_choice(request["data"])
+    return Choice(data.name, {**data.options, **request.get("recipe", {}).get("data", {})}).title
 
 
 if __name__ == "__main__":

@@ -95,7 +95,8 @@ def test_answers_become_rows(tmp_path):
                   "num_seeds": 3, "num_images": 200}  # fmt: skip
     answer = {
         "recommendation": "none", "confidence": "not shown", "differences": [difference], "minutes": 4.5,
-        "request": {"data": "image_folder(root=mine)", "model": "resnet20", "budget_minutes": 5, "margin_points": 0.5},
+        "request": {"data": "image_folder(root=mine)", "model": "resnet20", "budget_minutes": 5, "margin_points": 0.5,
+                    "recipe": {"data": {"image_size": 64}}},
         "runs": {"epochs": 7}, "price": {"se": {"latency": {"median": 1.25}}},
         "hardware": {"processor": "p", "num_cores": 2}, "versions": {"python": "3", "torch": "2"}, "commit": None,
     }  # fmt: skip
@@ -104,4 +105,5 @@ def test_answers_become_rows(tmp_path):
     with (tmp_path / "rows.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert (row["answer"], row["verdict"], row["latency_ratio"]) == ("none (not shown)", "open", "1.25")
+    assert row["data"] == "image_folder(root=mine, image_size=64)"
     assert row["mean"] == "0.01235"

@@ -74,3 +74,10 @@ def test_names_of_files_are_safe_and_never_taken_twice():
     names = [file_stem(path, taken) for path in ("a/Ü b.jpg", "b/Ü b.png", "A/ü B.gif", "x/..", "y.png")]
     assert len({name.lower() for name in names}) == 5
     assert all(re.fullmatch(r"[\w.-]+", name) for name in names)
+
+
+def test_names_that_look_like_formulas_are_drawn_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "NAMES", ["$5_$", "$^10$", "$_{$"])
+    sheet, page, _ = write_explanation(explain("se", trust=False), tmp_path, "x")
+    assert sheet.exists()
+    assert any(f"says {name}" in page.read_text(encoding="utf-8") for name in NAMES)
